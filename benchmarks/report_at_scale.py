@@ -1,6 +1,7 @@
 """What a report costs: over a run of 10^6 items and 10^7 mentions, every table filled.
 
-    python -m benchmarks.report_at_scale [--items N] [--entities N] [--pool N] [--sqlite]
+    python -m benchmarks.report_at_scale [--items N] [--entities N] [--pool N]
+        [--shard-size N] [--sqlite]
 
 A run is made up in a database of its own, dropped afterwards, on the PostgreSQL server of
 `TRANSEXPLAIN_TEST_POSTGRES`, or in a file. `--pool` shards are made by the code that audits use:
@@ -167,11 +168,17 @@ def main() -> None:
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--pool", type=int, default=16, help="shards that are no copies")
+    parser.add_argument("--shard-size", type=int, help="items; else as a plan cuts this many")
     parser.add_argument("--processes", type=int, default=2, help="that make these")
     parser.add_argument("--sqlite", action="store_true", help="a file instead of a server")
     options = parser.parse_args()
     end_cleanly()
-    corpus = Corpus(items=options.items, entities=options.entities, groups=options.groups)
+    corpus = Corpus(
+        items=options.items,
+        entities=options.entities,
+        groups=options.groups,
+        size=options.shard_size or "auto",
+    )
     with _database(options) as url:
         begun = time.perf_counter()
         run_id = store(url, corpus, options.pool, options.processes)

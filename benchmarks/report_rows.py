@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +41,12 @@ class Corpus:
     items: int
     entities: int
     groups: int
+    size: int | Literal["auto"] = "auto"  #: items of a shard
 
     @property
     def shard_size(self) -> int:
-        """Items, of which the first fails: as a plan cuts data of this size."""
-        return items_per_shard("auto", self.items)
+        """Items, of which the first fails: by default as a plan cuts data of this size."""
+        return items_per_shard(self.size, self.items)
 
     @property
     def shards(self) -> int:

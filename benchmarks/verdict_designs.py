@@ -28,7 +28,8 @@ from transexplain.analysis.groups.counterfactuals import Observation, counterfac
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import Evidence, GroupFinding, group_verdicts
 from transexplain.analysis.groups.intervals import wilson
-from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import outcome_table
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 

@@ -23,7 +23,8 @@ from transexplain.analysis.groups.counterfactuals import (
     counterfactual_table,
 )
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
 from transexplain.reports.sections.measured_faithfulness import Faithfulness, FaithfulnessRow

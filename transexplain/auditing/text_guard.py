@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
+from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
 from transexplain.errors import TransExplainError
@@ -62,26 +63,13 @@ def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
         return [_renamed(one, marked, rename) for one in value]
     if not isinstance(value, Mapping):
         return value
+    if "stratum" in value:
+        return EntityTotals.from_json([value]).renamed(marked, rename).to_json()[0]
     changed = {key: _renamed(one, marked, rename) for key, one in value.items()}
     for group, entity in _NAMED:
         if changed.get(group) in marked and entity in changed:
             changed[entity] = rename(changed[entity])
-    if "stratum" in changed and "rows" in changed:
-        changed["rows"] = {
-            group: _with_names(entities, rename) if group in marked else entities
-            for group, entities in changed["rows"].items()
-        }
-        for groups in changed.get("clusters", {}).values():
-            groups |= {
-                group: _with_names(entities, rename)
-                for group, entities in groups.items()
-                if group in marked
-            }
     return changed
-
-
-def _with_names(entities: Mapping[str, Any], rename: Rename) -> dict[str, Any]:
-    return dict(sorted((rename(name), entry) for name, entry in entities.items()))
 
 
 REDACTION_FAILED = "redaction-failed"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.outcomes import OutcomeTotals
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.reports.phrasing import signed
 from transexplain.store import run_totals
 from transexplain.store.database import Database

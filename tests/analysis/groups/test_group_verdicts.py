@@ -17,7 +17,8 @@ from transexplain.analysis.groups.group_verdicts import (
     GroupVerdict,
     group_verdicts,
 )
-from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import outcome_table
 from transexplain.types.findings import GroupStatistic, Practical
 from transexplain.types.findings import Verdict as RelevanceVerdict
 

@@ -11,8 +11,10 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
+from old_aggregates import entities_in_rows
 
-from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.entity_totals import ROW_WIDTH, EntityTotals, Stratum
+from transexplain.analysis.groups.exact_columns import packed
 from transexplain.analysis.groups.group_cells import by_group, cell_of
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.errors import ConfigurationError
@@ -93,7 +95,7 @@ def test_histograms_hold_every_mention_of_a_group() -> None:
 
 
 def test_totals_written_before_ranks_and_sizes_are_read() -> None:
-    written = added([(0, [("A", "x", 1.5), ("A", "y", -0.5)])]).to_json()
+    written = entities_in_rows(added([(0, [("A", "x", 1.5), ("A", "y", -0.5)])]))
     for part in written:
         del part["sizes"]
         rows = part["rows"]
@@ -207,6 +209,6 @@ def test_one_document_has_no_interval() -> None:
 
 def test_an_entity_of_a_cluster_alone_is_damage() -> None:
     written = added([(0, [("A", "x", 1.0)])], ["c"]).to_json()
-    written[0]["rows"] = {}
+    written[0]["entities"] = {"names": {}, **packed([], ROW_WIDTH)}
     with pytest.raises(ConfigurationError, match="'x' in a cluster and nowhere else"):
         EntityTotals.from_json(written).rows([POSITIVE])

@@ -9,10 +9,19 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
+from old_aggregates import in_rows
 from test_groups_aggregates import image, outcome, text
 
+from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.class_totals import ALL, GapTotals
-from transexplain.analysis.groups.merged_aggregates import ExactColumn, merged_aggregates
+from transexplain.analysis.groups.exact_columns import (
+    ExactColumn,
+    integers,
+    limbs_of,
+    packed,
+    unpacked_rows,
+)
+from transexplain.analysis.groups.merged_aggregates import merged_aggregates
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Ledger
@@ -32,6 +41,9 @@ ITEMS = st.lists(
 )
 
 
+ANSWER = Answer(name="yes", plus=(0,), minus=(1,))
+
+
 def part(items: list) -> ShardAggregate:
     total = ShardAggregate()
     for label, words in items:
@@ -44,6 +56,9 @@ def part(items: list) -> ShardAggregate:
             total.entities.add(stratum, found, 9.0, ranks, cluster=label or "")
         total.second.add(POSITIVE, found[:1], magnitude=9.0)
         total.add_dropped([(found[0].group, found[0].entity)])
+        assert total.outcomes is not None
+        groups = {one.group for one in found}
+        total.outcomes.add(outcome(label), groups, answers=(ANSWER,), cluster=label or "")
     return total
 
 
@@ -54,22 +69,21 @@ def slowly(payloads: list) -> ShardAggregate:
     return total
 
 
-@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False), st.booleans())
+@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False), st.sampled_from([6, 5, 3]))
 def test_the_same_bits_in_any_cut_and_order(
-    items: list, size: int, rng: random.Random, old: bool
+    items: list, size: int, rng: random.Random, version: int
 ) -> None:
-    payloads = [
-        json.loads(json.dumps(part(items[at : at + size]).to_json()))
-        for at in range(0, len(items), size)
-    ]
-    rng.shuffle(payloads)
-    if old and payloads:
+    parts = [part(items[at : at + size]) for at in range(0, len(items), size)]
+    rng.shuffle(parts)
+    payloads = [in_rows(one) if version < 6 else one.to_json() for one in parts[:1]]
+    payloads = json.loads(json.dumps(payloads + [one.to_json() for one in parts[1:]]))
+    if version == 3 and payloads:
         payloads[0] |= {"version": 3, "seen": None, "gaps": None}
     before = json.dumps(payloads)
     found = merged_aggregates(iter(payloads))
     assert json.dumps(found.to_json()) == json.dumps(slowly(payloads).to_json())
     assert json.dumps(payloads) == before, "what was read is left alone"
-    if not old:
+    if version > 3:
         assert json.dumps(found.to_json()) == json.dumps(part(items).to_json())
 
 
@@ -78,10 +92,57 @@ def test_no_shard_at_all() -> None:
 
 
 def test_rows_of_another_length_are_refused() -> None:
-    payload = part([("yes", [("A", "a", 1.0)])]).to_json()
+    payload = in_rows(part([("yes", [("A", "a", 1.0)])]))
     payload["words"][0]["words"]["a"] = [1, 1, 5]
     with pytest.raises(ConfigurationError, match=r"3 numbers in 1 rows, not 4 .*run the audit"):
         merged_aggregates([payload])
+
+
+DAMAGE = [
+    ({"names": ["a", "b"]}, "limbs in 2 rows"),
+    ({"names": []}, "limbs in 0 rows"),
+    ({"names": None}, "names|NoneType"),
+    ({"numbers": "AAAA"}, "multiple of element size|limbs in"),
+    ({"numbers": "*"}, "[Bb]ase64|padding"),
+    ({"numbers": 3}, "numbers|ASCII string"),
+    ({"limbs": [1, 1, 1]}, "columns|limbs"),
+    ({"limbs": [1, 1, 0, 0]}, "limbs"),
+    ({"limbs": [1, 1, 40, 1]}, "limbs"),
+    ({"limbs": ["1", 1, 1, 1]}, "limbs|not supported"),
+]
+
+
+@pytest.mark.parametrize(("changed", "words"), DAMAGE)
+@pytest.mark.parametrize("place", ["words", "entities", "meetings", "outcomes"])
+def test_damaged_columns_are_refused(place: str, changed: dict, words: str) -> None:
+    payload = json.loads(json.dumps(part([(None, [("A", "a", 1.0)])]).to_json()))
+    if place in ("words", "outcomes"):
+        damaged = payload[place][0]
+    else:
+        damaged = payload["entities"][0][place]
+        if isinstance(changed.get("names"), list):
+            changed = {"names": {"A": changed["names"]}}
+    damaged |= changed
+    for read in (ShardAggregate.from_json, lambda content: merged_aggregates([content])):
+        with pytest.raises(ConfigurationError, match=f"cannot be read: .*({words})"):
+            read(payload)
+
+
+def test_a_name_that_comes_twice_is_refused() -> None:
+    payload = part([("yes", [("A", "a", 1.0), ("A", "b", 1.0)])]).to_json()
+    payload["words"][0]["names"] = ["a", "a"]
+    with pytest.raises(ConfigurationError, match="a name twice"):
+        merged_aggregates([payload])
+
+
+def test_a_situation_that_is_none_is_refused() -> None:
+    payload = part([("yes", [("A", "a", 1.0)])]).to_json()
+    assert payload["outcomes"][0]["names"] == ['[["A"],"yes","","yes","no"]']
+    for name in ("", "[]", '["A"]', "[[]]"):
+        payload["outcomes"][0]["names"] = [name]
+        for read in (ShardAggregate.from_json, lambda content: merged_aggregates([content])):
+            with pytest.raises(ConfigurationError, match="cannot be read"):
+                read(payload)
 
 
 def test_another_version_is_refused() -> None:
@@ -91,16 +152,30 @@ def test_another_version_is_refused() -> None:
 
 NUMBERS = st.one_of(
     st.integers(-(2**63) - 2, 2**63 + 2),
-    st.sampled_from([2**63 - 1, -(2**63), 2**62, -(2**62), 2**200]),
+    st.sampled_from([2**63 - 1, -(2**63), 2**62, -(2**62), 2**200, -(2**200), 2**31, -(2**31)]),
     st.integers(-9, 9),
 )
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=9))
+def test_rows_come_back_from_columns(rows: list[tuple[int, int]]) -> None:
+    content = json.loads(json.dumps(packed(rows, 2)))
+    assert list(unpacked_rows(content, len(rows), 2)) == list(map(list, rows))
+
+
+def test_columns_by_hand() -> None:
+    assert limbs_of([2**31 - 1, -(2**31)]).tolist() == [[2**31 - 1, -(2**31)]]
+    assert limbs_of([2**31, -1]).tolist() == [[2**31, 2**32 - 1], [0, -1]]
+    assert limbs_of([2**64, -1]).tolist() == [[0, 2**32 - 1]] * 2 + [[1, -1]]
+    assert packed([[1, -1]], 2) == {"limbs": [1, 1], "numbers": "AQAAAP////8="}
+    assert integers(np.array([[2**40], [1]])) == [2**40 + 2**32], "limbs that have grown"
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 3_000), NUMBERS, max_size=4), max_size=12))
 def test_a_column_adds_integers_of_any_size(rows: list[dict[int, int]]) -> None:
     column, expected = ExactColumn(), [0] * 3_001
     for row in rows:
-        column.add(np.array(list(row), dtype=np.intp), list(row.values()), 3_001)
+        column.add(np.array(list(row), dtype=np.intp), limbs_of(list(row.values())), 3_001)
         for place, number in row.items():
             expected[place] += number
     assert column.sums(3_001) == expected
@@ -109,7 +184,7 @@ def test_a_column_adds_integers_of_any_size(rows: list[dict[int, int]]) -> None:
 def test_a_column_outgrows_64_bits_by_addition_alone() -> None:
     column = ExactColumn()
     for _ in range(40):
-        column.add(np.array([7, 2]), [2**60 + 1, -(2**60) - 3], 9)
+        column.add(np.array([7, 2]), limbs_of([2**60 + 1, -(2**60) - 3]), 9)
     assert column.sums(9) == [0, 0, -40 * (2**60 + 3), 0, 0, 0, 0, 40 * (2**60 + 1), 0]
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 

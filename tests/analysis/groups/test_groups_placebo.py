@@ -5,7 +5,7 @@ import random
 from entity_samples import totals_of
 
 from transexplain.analysis.groups.group_cells import cells_of
-from transexplain.analysis.groups.group_controls import _relabelled, placebo
+from transexplain.analysis.groups.group_controls import _Lexicon, placebo
 from transexplain.analysis.groups.group_table import Rules, group_table
 
 
@@ -50,7 +50,7 @@ def test_random_lexicons_are_drawn_within_families() -> None:
         for name in "ab"
     }
     (cell,) = cells_of(totals_of(groups))
-    for dealt in _relabelled([cell], seed=0, draw=1):
+    for dealt in _Lexicon([cell]).relabelled(seed=0, draw=1):
         for group, rows in dealt.groups.items():
             assert all((row.mean > 500.0) == group.startswith("far/") for row in rows)
             assert len(rows) == 12

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, convert, field
+from msgspec import UNSET, Meta, Struct, UnsetType, convert, field
 
+from transexplain.analysis.groups.exact_columns import MOST_LIMBS
 from transexplain.errors import ConfigurationError
 
 _Count = Annotated[int, Meta(ge=0)]
@@ -168,7 +169,7 @@ class _Seen(Struct):
         _check_size(summed for *_, summed in self.classes)
 
 
-class _Aggregate(Struct):
+class _Aggregate(Struct, kw_only=True):
     """The whole aggregate; fields with a default are missing in older versions."""
 
     items: _Count
@@ -189,10 +190,72 @@ class _Aggregate(Struct):
     gaps: list[tuple[str, _Count, _Above, int]] | None = None
 
 
-def check_form(content: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError, naming the place, where `content` is no aggregate."""
+class _Table(Struct):
+    """Columns of numbers; what they hold is checked where they are read."""
+
+    limbs: list[Annotated[int, Meta(ge=1, le=MOST_LIMBS)]]
+    numbers: str
+
+
+class _List(_Table):
+    names: list[str]
+
+
+class _WordColumns(_List):
+    target: str
+    class_name: str
+
+
+class _Named(_Table):
+    names: dict[str, list[str]]
+
+
+class _Histograms(_Table):
+    names: dict[str, list[int]]
+
+
+class _Clustered(_Table):
+    names: dict[str, dict[str, list[str]]]  #: cluster, group, entities
+
+
+class _EntityColumns(Struct):
+    stratum: tuple[str, str, str, str, str]
+    entities: _Named
+    documents: dict[str, int]
+    meetings: _Named
+    histograms: _Histograms
+    clustered: _Clustered | UnsetType = UNSET
+
+
+class _RandomisedColumns(Struct):
+    items: _Count
+    failed: _Count
+    real: list[_EntityColumns]
+    randomised: list[_EntityColumns]
+    further: list[list[_EntityColumns]] = []
+
+
+class _CheckedColumns(_Checked):
+    randomised: _RandomisedColumns | None = None  # type: ignore[assignment]
+
+
+class _Columns(_Aggregate, kw_only=True):
+    """The aggregate with its long tables in columns."""
+
+    words: list[_WordColumns]  # type: ignore[assignment]
+    entities: list[_EntityColumns]  # type: ignore[assignment]
+    second: list[_EntityColumns] = []  # type: ignore[assignment]
+    checked: _CheckedColumns = field(default_factory=_CheckedColumns)
+    outcomes: list[_List] | None = None  # type: ignore[assignment]
+
+
+def check_form(content: Mapping[str, Any], *, columns: bool = True) -> None:
+    """Raise ConfigurationError, naming the place, where `content` is no aggregate.
+
+    `columns` says that its long tables are in columns, as they are from version 6 on.
+    """
     try:
-        convert(content, _Aggregate)
+        convert(content, _Columns if columns else _Aggregate)
     except (ValueError, RecursionError) as error:  # ValidationError is a ValueError
         raise _damaged(error) from None
 

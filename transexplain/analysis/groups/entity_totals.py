@@ -2,10 +2,11 @@
 read.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
     Counts,
@@ -76,6 +77,8 @@ def document_sums(relevance: int, left: int, right: int, mentions: int) -> Docum
 
 
 ROW_WIDTH = 11  #: numbers in the totals of an entity
+PAIR_WIDTH = 4  #: of a pair of groups
+CLUSTER_WIDTH = 2  #: of an entity in a cluster
 
 
 class Stratum(NamedTuple):
@@ -242,48 +245,95 @@ class EntityTotals:
             merge_each(found, self._clusters.get(stratum, {}), ExactTable)
         return found.values()
 
+    def renamed(self, groups: Collection[str], rename: Callable[[str], str]) -> "EntityTotals":
+        """The totals with other names for the entities of these groups."""
+
+        def changed(rows: ExactTable[EntityKey]) -> ExactTable[EntityKey]:
+            found: ExactTable[EntityKey] = ExactTable()
+            for (group, entity), row in rows.items():
+                found.add((group, rename(entity) if group in groups else entity), row)
+            return found
+
+        return EntityTotals(
+            _rows={stratum: changed(rows) for stratum, rows in self._rows.items()},
+            _documents=self._documents,
+            _pairs=self._pairs,
+            _sizes=self._sizes,
+            _clusters={
+                stratum: {name: changed(rows) for name, rows in clusters.items()}
+                for stratum, clusters in self._clusters.items()
+            },
+        )
+
     def to_json(self) -> list[dict[str, Any]]:
         """The totals as JSON values; equal totals give equal JSON."""
         return [
             {
                 "stratum": list(stratum),
-                "rows": _nested(self._rows[stratum]),
+                "entities": _named(self._rows[stratum], ROW_WIDTH),
                 "documents": dict(sorted(self._documents.get(stratum, {}).items())),
-                "pairs": _nested(self._pairs.get(stratum, {})),
-                "sizes": {
-                    group: histogram.to_json()
-                    for group, histogram in sorted(self._sizes.get(stratum, {}).items())
-                },
+                "meetings": _named(self._pairs.get(stratum, {}), PAIR_WIDTH),
+                "histograms": self._histograms_json(stratum),
                 **self._clusters_json(stratum),
             }
             for stratum in sorted(self._rows)
         ]
 
+    def _histograms_json(self, stratum: Stratum) -> dict[str, Any]:
+        sizes = sorted(self._sizes.get(stratum, {}).items())
+        bins = {group: one.to_json() for group, one in sizes}
+        names = {group: [place for place, _ in pairs] for group, pairs in bins.items()}
+        counts = [[count] for pairs in bins.values() for _, count in pairs]
+        return {"names": names, **packed(counts, 1)}
+
     def _clusters_json(self, stratum: Stratum) -> dict[str, Any]:
         """The clusters of a stratum; nothing where no item has one."""
         clusters = sorted(self._clusters.get(stratum, {}).items())
-        return {"clusters": {name: _nested(sums) for name, sums in clusters}} if clusters else {}
+        if not clusters:
+            return {}
+        names = {name: _names(sums) for name, sums in clusters}
+        rows = [entry for _, sums in clusters for _, entry in sorted(sums.items())]
+        return {"clustered": {"names": names, **packed(rows, CLUSTER_WIDTH)}}
 
     @classmethod
     def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "EntityTotals":
-        """Read what `to_json` wrote, also before it wrote ranks, sizes and clusters."""
+        """Read what `to_json` wrote, also before it wrote columns, ranks, sizes and clusters.
+
+        Raises ValueError where the columns of a table differ in length.
+        """
         found = cls()
         for part in content:
             stratum = Stratum(*part["stratum"])
-            found._rows[stratum] = ExactTable(
-                (key, _widened(row)) for key, row in _flat(part["rows"])
-            )
             found._documents[stratum] = Counts(part["documents"])
-            found._pairs[stratum] = ExactTable(_flat(part["pairs"]))
-            found._sizes[stratum] = {
-                group: Histogram.from_json(counts)
-                for group, counts in part.get("sizes", {}).items()
-            }
-            if "clusters" in part:
-                found._clusters[stratum] = {
-                    name: ExactTable(_flat(sums)) for name, sums in part["clusters"].items()
-                }
+            (found._read_rows if "rows" in part else found._read_columns)(stratum, part)
         return found
+
+    def _read_columns(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
+        self._rows[stratum] = _unnamed(part["entities"], ROW_WIDTH)
+        self._pairs[stratum] = _unnamed(part["meetings"], PAIR_WIDTH)
+        histograms = part["histograms"]
+        self._sizes[stratum] = {group: Histogram() for group in histograms["names"]}
+        for (group, place), (count,) in _unnamed(histograms, 1).items():
+            self._sizes[stratum][group].counts.add(place, count)
+        if "clustered" in part:
+            clusters = self._clusters.setdefault(stratum, {})
+            table = part["clustered"]
+            keys = [(name, key) for name, groups in table["names"].items() for key in _keys(groups)]
+            rows = unpacked_rows(table, len(keys), CLUSTER_WIDTH)
+            for (name, key), row in zip(keys, rows, strict=True):
+                clusters.setdefault(name, ExactTable())[key] = row
+
+    def _read_rows(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
+        """As versions before 6 wrote them."""
+        self._rows[stratum] = ExactTable((key, _widened(row)) for key, row in _flat(part["rows"]))
+        self._pairs[stratum] = ExactTable(_flat(part["pairs"]))
+        self._sizes[stratum] = {
+            group: Histogram.from_json(counts) for group, counts in part.get("sizes", {}).items()
+        }
+        if "clusters" in part:
+            self._clusters[stratum] = {
+                name: ExactTable(_flat(sums)) for name, sums in part["clusters"].items()
+            }
 
 
 def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]]) -> None:
@@ -295,11 +345,25 @@ def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]])
             pairs.add((left, right), [s * t, s * m, n * t, n * m])
 
 
-def _nested(entries: Mapping[tuple[str, str], list[int]]) -> dict[str, dict[str, list[int]]]:
-    found: dict[str, dict[str, list[int]]] = {}
-    for (first, second), entry in sorted(entries.items()):
-        found.setdefault(first, {})[second] = entry
+def _named(entries: Mapping[tuple[str, str], Sequence[int]], width: int) -> dict[str, Any]:
+    """Rows by two names as JSON: the second names under each first one, and the columns."""
+    return {"names": _names(entries), **packed([row for _, row in sorted(entries.items())], width)}
+
+
+def _names(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for first, second in sorted(entries):
+        found.setdefault(first, []).append(second)
     return found
+
+
+def _unnamed(content: Mapping[str, Any], width: int) -> ExactTable[Any]:
+    keys = list(_keys(content["names"]))
+    return ExactTable(zip(keys, unpacked_rows(content, len(keys), width), strict=True))
+
+
+def _keys(names: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, Any]]:
+    return ((first, second) for first, inner in names.items() for second in inner)
 
 
 def _flat(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,9 @@ def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
     """
     comparisons = below = differences = 0
     fast = replace(rules, permutations=rules.permutations or _PERMUTATIONS, bare=True)
+    lexicon = _Lexicon(cells)
     for draw in range(draws):
-        for row in table_of(_relabelled(cells, rules.seed, draw), fast):
+        for row in table_of(lexicon.relabelled(rules.seed, draw), fast):
             if row.p is not None:
                 comparisons += 1
                 below += row.p <= 0.05
@@ -57,49 +59,60 @@ def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
     return Placebo(lexicons=draws, comparisons=comparisons, below=below, differences=differences)
 
 
-def _relabelled(cells: Sequence[Cell], seed: int, draw: int) -> Iterator[Cell]:
-    groups: dict[str, set[str]] = {}
-    for cell in cells:
-        for group, rows in cell.groups.items():
-            for row in rows:
-                groups.setdefault(row.entity, set()).add(group)
-    random = generator("placebo", seed, draw)
-    dealt: dict[str, list[str]] = {}
-    for names in _exchangeable(groups):
-        order = random.permutation(len(names))
-        dealt |= {
-            one: sorted(groups[names[place]]) for one, place in zip(names, order, strict=True)
-        }
-    turns = {one: int(random.integers(2**31)) for one in sorted(groups)}
-    for cell in cells:
-        members: dict[str, list[EntityRow]] = {}
-        for group, row in _moved(cell, dealt, turns):
-            members.setdefault(group, []).append(row)
-        documents = {group: sum(one.documents for one in of) for group, of in members.items()}
-        yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
+class _Lexicon:
+    """The entities of some cells with their groups, to be dealt out anew."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        groups: dict[str, set[str]] = {}
+        #: of every cell the rows of each entity, by name
+        self._cells: list[tuple[Cell, list[tuple[str, list[EntityRow]]]]] = []
+        for cell in cells:
+            rows: dict[str, list[EntityRow]] = {}
+            for group, of in cell.groups.items():
+                for row in of:
+                    groups.setdefault(row.entity, set()).add(group)
+                    rows.setdefault(row.entity, []).append(row)
+            self._cells.append((cell, sorted(rows.items(), key=itemgetter(0))))
+        self._groups = {entity: sorted(groups[entity]) for entity in sorted(groups)}
+        self._exchangeable = _exchangeable(self._groups)
+
+    def relabelled(self, seed: int, draw: int) -> Iterator[Cell]:
+        """The cells with each entity in the groups of another one, for one draw."""
+        random = generator("placebo", seed, draw)
+        dealt: dict[str, list[str]] = {}
+        for names in self._exchangeable:
+            order = random.permutation(len(names)).tolist()
+            for one, place in zip(names, order, strict=True):
+                dealt[one] = self._groups[names[place]]
+        drawn = random.integers(2**31, size=len(self._groups)).tolist()
+        turns = dict(zip(self._groups, drawn, strict=True))
+        for cell, rows in self._cells:
+            members: dict[str, list[EntityRow]] = {}
+            for group, row in _moved(rows, dealt, turns):
+                members.setdefault(group, []).append(row)
+            documents = {group: sum(one.documents for one in of) for group, of in members.items()}
+            yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
 
 
 def _exchangeable(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Entities that may swap groups: those in groups of the same families; names sorted."""
+    """Entities that may swap groups, given sorted: those in groups of the same families."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for entity, of in sorted(groups.items()):
+    for entity, of in groups.items():
         found.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
     return [found[families] for families in sorted(found)]
 
 
 def _moved(
-    cell: Cell, dealt: Mapping[str, Sequence[str]], turns: Mapping[str, int]
+    rows: Iterable[tuple[str, Sequence[EntityRow]]],
+    dealt: Mapping[str, Sequence[str]],
+    turns: Mapping[str, int],
 ) -> Iterator[tuple[str, EntityRow]]:
     """The new groups of each entity, each with one of its rows, in a random order per entity.
 
     An entity of several groups has the same row in each where a lexicon has it there, and rows of
     its own where they are regions of one picture.
     """
-    rows: dict[str, list[EntityRow]] = {}
-    for of in cell.groups.values():
-        for row in of:
-            rows.setdefault(row.entity, []).append(row)
-    for entity, own in sorted(rows.items()):
+    for entity, own in rows:
         for place, group in enumerate(dealt[entity], start=turns[entity]):
             yield group, own[place % len(own)]
 

@@ -1,83 +1,35 @@
-"""Merges the aggregates of all shards into columns of exact sums, without an object per row.
-
-Sums of numbers outgrow 64 bits over a long run, sums of squares within one shard. A column of the
-first kind is kept in two halves of 64 bits, one of the second as Python's integers.
-"""
+"""Merges the aggregates of all shards into columns of exact sums, without an object per row."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transexplain.analysis.groups.aggregate_form import reading_tables
-from transexplain.analysis.groups.entity_totals import ROW_WIDTH, EntityKey, EntityTotals, Stratum
+from transexplain.analysis.groups.entity_totals import (
+    CLUSTER_WIDTH,
+    PAIR_WIDTH,
+    ROW_WIDTH,
+    EntityKey,
+    EntityTotals,
+    Stratum,
+)
+from transexplain.analysis.groups.exact_columns import ExactColumn, Limbs, limbs_of, unpacked
 from transexplain.analysis.groups.exact_totals import Counts, ExactTable, Histogram
-from transexplain.analysis.groups.shard_aggregate import VERSION, ShardAggregate, version_of
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.shard_aggregate import (
+    VERSION,
+    WORD_WIDTH,
+    ShardAggregate,
+    version_of,
+)
 from transexplain.errors import ConfigurationError
 
-_BITS = 32
-_LOW = (1 << _BITS) - 1
-_MOST = 2**63 - 1  #: that 64 bits hold
-_FIRST = 1024  #: places that are made at once; doubled from there
-
-
-class ExactColumn:
-    """Sums by place, from 0; a place that nothing was added to holds 0."""
-
-    def __init__(self) -> None:
-        self._low: NDArray[np.int64] = np.zeros(_FIRST, dtype=np.int64)
-        self._high: NDArray[np.int64] = np.zeros(_FIRST, dtype=np.int64)  # in units of 2**32
-        self._bound = 0  # that no number in `_low` exceeds in size
-        self._wide: list[int] | None = None  # instead of both, once one number needs more
-
-    def add(self, places: NDArray[np.intp], numbers: Sequence[int], length: int) -> None:
-        """Add `numbers` (n,) of any size at different `places` (n,), which are below `length`."""
-        if self._wide is None:
-            try:
-                self._add_narrow(places, np.array(numbers, dtype=np.int64), length)
-                return
-            except OverflowError:
-                self._wide = self.sums(length)
-        self._wide += [0] * (length - len(self._wide))
-        for place, number in zip(places.tolist(), numbers, strict=True):
-            self._wide[place] += number
-
-    def sums(self, length: int) -> list[int]:
-        """The first `length` sums."""
-        if self._wide is not None:
-            return self._wide + [0] * (length - len(self._wide))
-        self._grow(length)
-        pairs = zip(self._high[:length].tolist(), self._low[:length].tolist(), strict=True)
-        return [(high << _BITS) + low for high, low in pairs]
-
-    def _add_narrow(
-        self, places: NDArray[np.intp], numbers: NDArray[np.int64], length: int
-    ) -> None:
-        self._grow(length)
-        if not len(numbers):
-            return
-        most = max(int(numbers.max()), -int(numbers.min()))
-        if self._bound + most > _MOST:
-            self._high += self._low >> _BITS
-            self._low &= _LOW
-            self._bound = _LOW
-        if self._bound + most > _MOST:
-            raise OverflowError
-        self._low[places] += numbers
-        self._bound += most
-
-    def _grow(self, length: int) -> None:
-        while len(self._low) < length:
-            self._low = np.concatenate([self._low, np.zeros_like(self._low)])
-            self._high = np.concatenate([self._high, np.zeros_like(self._high)])
-
-
 _Key = tuple[str, ...]
-#: a key; the names in it, each once; their rows, one after the other
-_Part = tuple[_Key, Iterable[Any], Iterable[int]]
+_Names = tuple[_Key, Iterable[Any]]  #: a key, and the names in it, each once
+_OLDER = VERSION - 1  #: has rows instead of columns, and else the same
 
 
 def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
@@ -85,27 +37,38 @@ def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
 
     Raises ConfigurationError for a payload of a version that is not read, or a damaged one.
     """
-    total, words, entities, second = ShardAggregate(), _Table(4), _Entities(), _Entities()
+    total, words, entities, second = ShardAggregate(), _Table(WORD_WIDTH), _Entities(), _Entities()
+    outcomes = _Outcomes()
     for payload in payloads:
-        if version_of(payload) != VERSION:
+        version = version_of(payload)
+        if version not in (_OLDER, VERSION):
             total.merge(ShardAggregate.from_json(payload))
             continue
         rest = {**payload, "words": (), "entities": (), "second": ()}
+        counted = payload.get("outcomes") if version == VERSION else None
+        if counted is not None:
+            rest["outcomes"] = ()
         total.merge(ShardAggregate.from_json(rest))
         with reading_tables():
-            words.add(
-                _part((one["target"], one["class_name"]), one["words"]) for one in payload["words"]
-            )
+            for one in payload["words"]:
+                _add_words(words, one)
             entities.add(payload["entities"])
             second.add(payload["second"])
+            outcomes.add(counted or ())
     found = {(key[0], key[1]): ExactTable(entries) for key, entries in words.parts()}
-    return total.merge(
-        ShardAggregate(_words=found, entities=entities.total(), second=second.total())
-    )
+    more = ShardAggregate(_words=found, entities=entities.total(), second=second.total())
+    with reading_tables():
+        more.outcomes = outcomes.total()
+    return total.merge(more)
 
 
-def _part(key: _Key, rows: Mapping[str, list[int]]) -> _Part:
-    return key, rows, chain.from_iterable(rows.values())
+def _add_words(table: "_Table", content: Mapping[str, Any]) -> None:
+    key = (content["target"], content["class_name"])
+    if "words" in content:
+        table.add_rows([(key, content["words"])])
+        return
+    names = content["names"]
+    table.add([(key, names)], unpacked(content, len(names), WORD_WIDTH))
 
 
 class _Numbers(dict[Any, int]):
@@ -129,25 +92,41 @@ class _Table:
         further = count()
         self._numbers: defaultdict[_Key, _Numbers] = defaultdict(lambda: _Numbers(further))
 
-    def add(self, parts: Iterable[_Part]) -> None:
-        """Add the rows of one shard, in which no key comes twice."""
+    def add(self, parts: Iterable[_Names], columns: Sequence[Limbs]) -> None:
+        """Add rows by their names, those of one key after those of another.
+
+        Raises ValueError where a key has a name twice.
+        """
         numbers: list[int] = []
-        values: list[int] = []
-        for key, names, rows in parts:
+        for key, names in parts:
             numbers += map(self._numbers[key].__getitem__, names)
-            values += rows
         if not numbers:
             return
-        width = len(self._columns)
-        if len(values) != width * len(numbers):
-            raise ConfigurationError(
-                f"a shard's aggregate has {len(values)} numbers in {len(numbers)} rows, not "
-                f"{width} in each: run the audit again"
-            )
-        places = np.array(numbers, dtype=np.intp)
+        places, order = np.array(numbers, dtype=np.intp), np.arange(len(numbers))
         self._length = max(self._length, int(places.max()) + 1)
-        for number, column in enumerate(self._columns):
-            column.add(places, values[number::width], self._length)
+        last = np.empty(self._length, dtype=np.intp)
+        last[places] = order
+        if not np.array_equal(last[places], order):
+            raise ValueError("a table has a name twice")
+        for column, limbs in zip(self._columns, columns, strict=True):
+            column.add(places, limbs, self._length)
+
+    def add_columns(self, content: Mapping[str, Any], parts: Sequence[_Names]) -> None:
+        """Add a table that was saved in columns."""
+        rows = sum(len(list(names)) for _, names in parts)
+        self.add(parts, unpacked(content, rows, len(self._columns)))
+
+    def add_rows(self, parts: Iterable[tuple[_Key, Mapping[Any, Sequence[int]]]]) -> None:
+        """Add rows as they were saved before version 6."""
+        parts, width = list(parts), len(self._columns)
+        values = [number for _, rows in parts for row in rows.values() for number in row]
+        many = sum(len(rows) for _, rows in parts)
+        if len(values) != width * many:
+            raise ConfigurationError(
+                f"a shard's aggregate has {len(values)} numbers in {many} rows, not {width} in "
+                "each: run the audit again"
+            )
+        self.add(parts, [limbs_of(values[number::width]) for number in range(width)])
 
     def parts(self) -> Iterator[tuple[_Key, dict[Any, list[int]]]]:
         """The sums of every key, by name."""
@@ -157,38 +136,74 @@ class _Table:
             yield key, {name: rows[number] for name, number in numbers.items()}
 
 
+class _Outcomes:
+    """What `OutcomeTotals` holds, in columns; a table per number of answers."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, _Table] = {}
+
+    def add(self, content: Iterable[Mapping[str, Any]]) -> None:
+        """Add what `OutcomeTotals.to_json` wrote of one shard."""
+        for one in content:
+            width = len(one["limbs"])
+            table = self._tables.setdefault(width, _Table(width))
+            table.add_columns(one, [((), one["names"])])
+
+    def total(self) -> OutcomeTotals:
+        """Of all shards; raises ValueError where a situation's name is none."""
+        found = OutcomeTotals()
+        for _, table in sorted(self._tables.items()):
+            for _, rows in table.parts():
+                found.add_rows(rows.items())
+        return found
+
+
 class _Entities:
     """What `EntityTotals` holds, its long tables in columns."""
 
     def __init__(self) -> None:
         self._rest = EntityTotals()
-        self._rows, self._pairs, self._sizes = _Table(ROW_WIDTH), _Table(4), _Table(1)
-        self._clusters = _Table(2)
+        self._rows, self._pairs = _Table(ROW_WIDTH), _Table(PAIR_WIDTH)
+        self._sizes, self._clusters = _Table(1), _Table(CLUSTER_WIDTH)
 
     def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
         """Add what `EntityTotals.to_json` wrote of one shard."""
-        rest = [{**part, "rows": {}, "pairs": {}, "sizes": {}} for part in parts]
-        for part in rest:
-            part.pop("clusters", None)
-        self._rest.merge(EntityTotals.from_json(rest))
-        self._clusters.add(
-            _part((*part["stratum"], cluster, group), entities)
-            for part in parts
+        for part in parts:
+            rest = {"stratum": part["stratum"], "documents": part["documents"]}
+            self._rest.merge(EntityTotals.from_json([{**rest, "rows": {}, "pairs": {}}]))
+            (self._add_rows if "rows" in part else self._add_columns)(part)
+
+    def _add_columns(self, part: Mapping[str, Any]) -> None:
+        stratum = tuple(part["stratum"])
+        for table, name in (
+            (self._rows, "entities"),
+            (self._pairs, "meetings"),
+            (self._sizes, "histograms"),
+        ):
+            names = part[name]["names"].items()
+            table.add_columns(part[name], [((*stratum, group), some) for group, some in names])
+        if "clustered" in part:
+            names = [
+                ((*stratum, cluster, group), entities)
+                for cluster, groups in part["clustered"]["names"].items()
+                for group, entities in groups.items()
+            ]
+            self._clusters.add_columns(part["clustered"], names)
+
+    def _add_rows(self, part: Mapping[str, Any]) -> None:
+        """As versions before 6 wrote them."""
+        stratum = tuple(part["stratum"])
+        self._rows.add_rows(((*stratum, group), rows) for group, rows in part["rows"].items())
+        self._pairs.add_rows(((*stratum, group), rows) for group, rows in part["pairs"].items())
+        self._sizes.add_rows(
+            ((*stratum, group), {place: (many,) for place, many in counts})
+            for group, counts in part["sizes"].items()
+        )
+        self._clusters.add_rows(
+            ((*stratum, cluster, group), entities)
             for cluster, groups in part.get("clusters", {}).items()
             for group, entities in groups.items()
         )
-        for table, name in ((self._rows, "rows"), (self._pairs, "pairs")):
-            table.add(
-                _part((*part["stratum"], group), rows)
-                for part in parts
-                for group, rows in part[name].items()
-            )
-        flat = (
-            ((*part["stratum"], group), list(chain.from_iterable(counts)))
-            for part in parts
-            for group, counts in part["sizes"].items()
-        )
-        self._sizes.add((key, counts[::2], counts[1::2]) for key, counts in flat)
 
     def total(self) -> EntityTotals:
         """Of all shards."""

@@ -1,18 +1,14 @@
-"""Totals of the model's answers by the groups that items mention; they merge exactly.
-
-Items are counted by the *set* of groups that they mention, so that any comparison (a group against
-one other, against all others of its family, two groups in one item) comes out of one
-table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
-"""
+"""The model's answers to items that mention a group, compared with those to its reference."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
 
-from transexplain.analysis.groups.answers import Answer, probability
-from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import (
     Interval,
@@ -22,112 +18,10 @@ from transexplain.analysis.groups.intervals import (
     p_outside,
     ratio,
 )
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals, Situation, Tally
+from transexplain.analysis.groups.text_totals import numbered
 from transexplain.types.findings import Practical
-from transexplain.types.items import ItemOutcome
 
-
-class Situation(NamedTuple):
-    """The properties that the counted items share; those that do not apply are empty."""
-
-    groups: tuple[str, ...]  #: mentioned, sorted
-    label: str
-    slice: str
-    cluster: str  #: "": every item is a cluster of its own
-    predicted: str
-
-
-class Tally(NamedTuple):
-    """The items of one situation."""
-
-    items: int
-    measured: int  #: of these, items whose probabilities are known
-    probabilities: tuple[float, ...]  #: sum over these, by answer
-    squares: tuple[float, ...]  #: sum of squares, by answer
-
-
-@dataclass(slots=True)
-class OutcomeTotals:
-    """Of one shard, or of shards merged into it."""
-
-    #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn]
-    _rows: ExactTable[Situation] = field(default_factory=ExactTable)
-
-    def add(
-        self,
-        outcome: ItemOutcome,
-        groups: Collection[str],
-        *,
-        answers: Sequence[Answer],
-        slice_: str = "",
-        cluster: str = "",
-    ) -> None:
-        """Count one explained item, whoever it mentions."""
-        key = Situation(
-            tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
-        )
-        entry = [1, 0, *[0, 0] * len(answers)]
-        if answers and len(outcome.logits) > max(max(one.plus) for one in answers):
-            chances = [float(probability(one.odds_of(outcome.logits))) for one in answers]
-            entry[1:] = [1, *(part for one in chances for part in (exact(one), exact(one * one)))]
-        self._rows.add(key, entry)
-
-    def merge(self, other: "OutcomeTotals") -> "OutcomeTotals":
-        """Add the totals of `other` to these, and return these."""
-        self._rows.merge(other._rows)
-        return self
-
-    def __iter__(self) -> Iterator[tuple[Situation, Tally]]:
-        """Every situation with its items, sorted."""
-        for key, entry in sorted(self._rows.items()):
-            items, measured, *rest = entry
-            sums = tuple(one / UNITS for one in rest[::2])
-            squares = tuple(one / UNITS for one in rest[1::2])
-            yield key, Tally(items, measured, sums, squares)
-
-    def __bool__(self) -> bool:
-        return bool(self._rows)
-
-    def to_json(self) -> list[list[Any]]:
-        """As JSON values; equal totals give equal JSON."""
-        return [[list(key.groups), *key[1:], entry] for key, entry in sorted(self._rows.items())]
-
-    @classmethod
-    def from_json(cls, content: Iterable[Sequence[Any]]) -> "OutcomeTotals":
-        """Read what `to_json` wrote."""
-        return cls(
-            ExactTable(
-                {
-                    Situation(tuple(groups), *map(str, rest)): list(entry)
-                    for groups, *rest, entry in content
-                }
-            )
-        )
-
-    @classmethod
-    def of_groups(
-        cls,
-        counts: Mapping[str, Mapping[tuple[str | None, str], int]],
-        everything: Mapping[Any, int],
-    ) -> "OutcomeTotals":
-        """From counts by group and (label, prediction), as versions before 5 kept them.
-
-        An item that mentions two groups counts once in each; `everything` are all items, and
-        those that no group accounts for count as items without a mention.
-        """
-        found = cls()
-        left: Counts[Any] = Counts(everything)
-        for group, answers in counts.items():
-            for (label, predicted), count in answers.items():
-                key = Situation((group,), label or "", "", "", predicted)
-                found._rows[key] = [count, 0]
-                left.add((label, predicted), -count)
-        for (label, predicted), count in left.items():
-            if count > 0:
-                found._rows[Situation((), label or "", "", "", predicted)] = [count, 0]
-        return found
-
-
-_Rows = Sequence[tuple[Situation, Tally]]
 MIN_ITEMS = 10  #: on either side; the interval of a rate over fewer is too wide to be of use
 
 
@@ -182,17 +76,17 @@ def outcome_table(
     A stratum is a value of the slice; one with fewer than `MIN_ITEMS` items on a side is left out.
     A group or a reference that no item mentions has no row.
     """
-    rows = list(totals)
-    strata = ["", *sorted({key.slice for key, _ in rows} - {""})]
+    table = _Table(list(totals), len(answers))
+    strata = ["", *sorted({*table.slice.values} - {""})]
     found: list[Outcome] = []
     for group, reference in references.items():
         if reference.name == group:
             continue
+        mine, theirs = table.mentions([group]), _of_reference(table, group, reference)
         for stratum in strata:
-            within = [row for row in rows if stratum in ("", row[0].slice)]
-            own = [row for row in within if group in row[0].groups]
-            other = _of_reference(within, group, reference)
-            if min(_items(own), _items(other)) >= (MIN_ITEMS if stratum else 1):
+            within = table.slice.isin([stratum]) if stratum else table.every
+            own, other = _Rows.of(table, mine & within), _Rows.of(table, theirs & within)
+            if min(own.items, other.items) >= (MIN_ITEMS if stratum else 1):
                 sides = _Sides(own, other, classes, practical)
                 found += [
                     sides.compared(number, answer, (group, reference.name, stratum))
@@ -201,24 +95,125 @@ def outcome_table(
     return found
 
 
-def _of_reference(rows: _Rows, group: str, reference: Reference) -> _Rows:
-    """Rows of items that mention the reference; of several groups, those without `group`.
+_Flags = NDArray[np.bool_]
+_Numbers = NDArray[np.float64]
+
+
+class _Column:
+    """The values (R,) of one property of all situations."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self.values, self.codes = numbered(list(values))
+
+    def isin(self, wanted: Collection[str]) -> _Flags:
+        """Which situations (R,) have one of these values."""
+        return np.array([one in wanted for one in self.values], dtype=bool)[self.codes]
+
+
+class _Table:
+    """All situations and their tallies in columns (R,), in their order."""
+
+    def __init__(self, rows: Sequence[tuple[Situation, Tally]], answers: int) -> None:
+        keys, tallies = [key for key, _ in rows], [tally for _, tally in rows]
+        self.every: _Flags = np.ones(len(rows), dtype=bool)
+        self.label, self.slice = _Column(k.label for k in keys), _Column(k.slice for k in keys)
+        self.cluster = _Column(key.cluster for key in keys)
+        self.predicted = _Column(key.predicted for key in keys)
+        self.wrong: _Flags = np.array([key.label != key.predicted for key in keys], dtype=bool)
+        self.items = np.array([one.items for one in tallies], dtype=np.int64)
+        self.measured = np.array([one.measured for one in tallies], dtype=np.int64)
+        self.probabilities = _filled([one.probabilities for one in tallies], answers)
+        self.squares = _filled([one.squares for one in tallies], answers)
+        self._groups: dict[str, list[int]] = {}
+        for place, key in enumerate(keys):
+            for group in key.groups:
+                self._groups.setdefault(group, []).append(place)
+
+    def mentions(self, groups: Collection[str]) -> _Flags:
+        """Which situations (R,) are of items that mention one of these groups."""
+        found = ~self.every
+        for group in groups:
+            found[self._groups.get(group, [])] = True
+        return found
+
+
+def _filled(rows: Sequence[tuple[float, ...]], width: int) -> _Numbers:
+    """Rows (R, width); what was not measured is 0."""
+    blank = (0.0,) * width
+    return np.array([(*row, *blank)[:width] for row in rows]).reshape(len(rows), width)
+
+
+def _of_reference(table: _Table, group: str, reference: Reference) -> _Flags:
+    """Situations of items that mention the reference; of several groups, those without `group`.
 
     Where there is no other group at all, these are the items that do not mention `group`.
     """
     others = set(reference.groups) - {group}
     if not others:
-        return [row for row in rows if group not in row[0].groups]
-    if len(others) == 1:
-        [only] = others
-        return [row for row in rows if only in row[0].groups]
-    return [
-        row for row in rows if others.intersection(row[0].groups) and group not in row[0].groups
-    ]
+        return ~table.mentions([group])
+    found = table.mentions(others)
+    return found if len(others) == 1 else found & ~table.mentions([group])
 
 
-def _items(rows: _Rows) -> int:
-    return sum(tally.items for _, tally in rows)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Some situations of a table."""
+
+    table: _Table
+    places: NDArray[np.intp]  #: ascending
+
+    @classmethod
+    def of(cls, table: _Table, wanted: _Flags) -> "_Rows":
+        """The situations that are wanted (R,)."""
+        return cls(table, np.flatnonzero(wanted))
+
+    def where(self, wanted: _Flags) -> "_Rows":
+        """Those of these that are wanted (R,)."""
+        return _Rows(self.table, self.places[wanted[self.places]])
+
+    @property
+    def items(self) -> int:
+        """How many items they hold."""
+        return int(self.table.items[self.places].sum())
+
+    def share(self, counted: _Flags) -> Share | None:
+        """The share of items whose situations (R,) are counted; None without items."""
+        items = self.table.items[self.places].astype(np.float64)  # exact below 2**53
+        names, sums = self._by_cluster(items, items * counted[self.places])
+        whole, some = sums.astype(np.int64).tolist()
+        return Share.of(zip(names, whole, some, strict=True))
+
+    def mean(self, number: int) -> Mean | None:
+        """The mean probability of an answer, its interval over clusters."""
+        known = self.where(self.table.measured > 0)
+        measured = self.table.measured[known.places].astype(np.float64)
+        chances = self.table.probabilities[known.places, number]
+        names, rows = known._by_cluster(measured, chances, self.table.squares[known.places, number])
+        sums = dict(zip(names, zip(*rows.tolist(), strict=True), strict=True))
+        count = sum(one[0] for one in sums.values())
+        if not count:
+            return None
+        mean = sum(one[1] for one in sums.values()) / count
+        alone = sums.pop("", (0.0, 0.0, 0.0))
+        squares = alone[2] - 2 * mean * alone[1] + mean * mean * alone[0]
+        squares += sum((total - mean * items) ** 2 for items, total, _ in sums.values())
+        number_of = alone[0] + len(sums)
+        if number_of < 2:
+            return Mean(value=mean, interval=(0.0, 1.0))
+        half = 1.96 * math.sqrt(max(squares, 0.0) * number_of / (number_of - 1)) / count
+        return Mean(value=mean, interval=(max(mean - half, 0.0), min(mean + half, 1.0)))
+
+    def _by_cluster(self, *columns: _Numbers) -> tuple[list[str], _Numbers]:
+        """The clusters in order of appearance, and each column's sums over them (columns, C).
+
+        Numbers are added one after the other, as their order in the table is.
+        """
+        codes = self.table.cluster.codes[self.places]
+        present, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        sums = [np.bincount(which, weights=one, minlength=len(present)) for one in columns]
+        names = [self.table.cluster.values[code] for code in present[order].tolist()]
+        return names, np.array(sums, dtype=np.float64).reshape(len(columns), -1)[:, order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,17 +250,15 @@ class _Sides:
 
 
 def _selected(rows: _Rows, names: set[str]) -> Share:
-    found = _share(rows, lambda key: key.predicted in names)
+    found = rows.share(rows.table.predicted.isin(names))
     assert found is not None  # there are items on either side
     return found
 
 
-def _p(
-    gap: Callable[[float], Interval],
-    quotient: Callable[[float], Interval],
-    size: float,
-    least: float,
-) -> float:
+_ByLevel = Callable[[float], Interval]
+
+
+def _p(gap: _ByLevel, quotient: _ByLevel, size: float, least: float) -> float:
     """Both the difference and the ratio have to be beyond what is practical."""
     return max(p_outside(gap, -size, size), p_outside(quotient, least, 1 / least))
 
@@ -274,53 +267,21 @@ def _within(interval: Interval, low: float, high: float) -> bool:
     return low <= interval[0] and interval[1] <= high
 
 
-def _share(rows: _Rows, wanted: Callable[[Situation], bool]) -> Share | None:
-    return Share.of((key.cluster, tally.items, tally.items * wanted(key)) for key, tally in rows)
-
-
 def _side(rows: _Rows, selected: Share, number: int, names: set[str]) -> Side:
-    labelled = [row for row in rows if row[0].label]
-    positive = [row for row in labelled if row[0].label in names]
-    negative = [row for row in labelled if row[0].label not in names]
-    wanted, wrong = _share(labelled, lambda k: k.label in names), _share(labelled, _is_wrong)
-    mean = _mean(labelled, number)
+    table = rows.table
+    chosen, favourable = table.predicted.isin(names), table.label.isin(names)
+    labelled = rows.where(~table.label.isin([""]))
+    wanted, mean = labelled.share(favourable), labelled.mean(number)
     return Side(
         selected=selected.rate(),
-        probability=_mean(rows, number),
+        probability=rows.mean(number),
         labelled=_rate(wanted),
-        error=_rate(wrong),
-        true_positive=_rate(_share(positive, lambda key: key.predicted in names)),
-        false_positive=_rate(_share(negative, lambda key: key.predicted in names)),
+        error=_rate(labelled.share(table.wrong)),
+        true_positive=_rate(labelled.where(favourable).share(chosen)),
+        false_positive=_rate(labelled.where(~favourable).share(chosen)),
         calibration=mean.value - wanted.value if mean and wanted else None,
     )
 
 
-def _is_wrong(key: Situation) -> bool:
-    return key.label != key.predicted
-
-
 def _rate(share: Share | None) -> Rate | None:
     return share.rate() if share else None
-
-
-def _mean(rows: Iterable[tuple[Situation, Tally]], number: int) -> Mean | None:
-    """The mean probability of an answer, its interval over clusters."""
-    sums: dict[str, list[float]] = {}
-    for key, tally in rows:
-        if tally.measured:
-            known = sums.setdefault(key.cluster, [0.0, 0.0, 0.0])
-            known[0] += tally.measured
-            known[1] += tally.probabilities[number]
-            known[2] += tally.squares[number]
-    count = sum(one[0] for one in sums.values())
-    if not count:
-        return None
-    mean = sum(one[1] for one in sums.values()) / count
-    alone = sums.pop("", [0.0, 0.0, 0.0])
-    squares = alone[2] - 2 * mean * alone[1] + mean * mean * alone[0]
-    squares += sum((total - mean * items) ** 2 for items, total, _ in sums.values())
-    number_of = alone[0] + len(sums)
-    if number_of < 2:
-        return Mean(value=mean, interval=(0.0, 1.0))
-    half = 1.96 * math.sqrt(max(squares, 0.0) * number_of / (number_of - 1)) / count
-    return Mean(value=mean, interval=(max(mean - half, 0.0), min(mean + half, 1.0)))

@@ -16,6 +16,7 @@ _FEWER = 1_999  #: for pools of entities so large that the permutations would ta
 _LARGE_POOL = 2_000
 _SHARING_POOL = 500  #: entities from which on groups take their labellings from the same orders
 _CELLS = 250_000  #: entities times permutations that are summed at once: 2 MB, as caches hold
+_SHUFFLED = 16_000  #: the same that are shuffled at once
 _SHARED = 40_000_000  #: the same of orders that groups share
 _KEPT = 200_000_000  #: bytes of such orders that are kept for the next group, of all pools' sizes
 _EXACT = 13  #: entities up to which every assignment of signs is tried: 8,192 of them
@@ -97,8 +98,13 @@ _ORDERS = _Orders()
 
 def _ordered(pool: int, drawn: int) -> NDArray[np.unsignedinteger[Any]]:
     random = generator("orders of a large pool", pool, drawn)
-    places = np.tile(np.arange(pool, dtype=np.min_scalar_type(pool)), (drawn, 1))
-    return random.permuted(places, axis=1, out=places)
+    orders = np.empty((drawn, pool), dtype=np.min_scalar_type(pool))
+    rows = max(1, _SHUFFLED // pool)
+    places = np.tile(np.arange(pool), (min(rows, drawn), 1))  # numpy shuffles this size fastest
+    for start in range(0, drawn, rows):
+        some = orders[start : start + rows]
+        some[:] = random.permuted(places[: len(some)], axis=1)
+    return orders
 
 
 def sign_flip_p(

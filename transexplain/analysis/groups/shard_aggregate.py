@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.aggregate_form import check_form
+from transexplain.analysis.groups.aggregate_form import check_form, reading_tables
 from transexplain.analysis.groups.class_totals import (
     PARTS,
     ClassKey,
@@ -23,6 +23,7 @@ from transexplain.analysis.groups.counterfactuals import (
     observations_to_json,
 )
 from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
     Counts,
@@ -36,7 +37,7 @@ from transexplain.analysis.groups.hidden_regions import (
     regions_to_json,
 )
 from transexplain.analysis.groups.mention_ablation import MentionAblation, ablations_to_json
-from transexplain.analysis.groups.outcomes import OutcomeTotals
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.prediction_powered import ExactSample
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.text_totals import (
@@ -95,10 +96,14 @@ class ControlResults:
         )
 
 
-VERSION = 5
+VERSION = 6
 #: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions, gaps
-#: and what was seen, 4 outcomes by whom items mention and answers to swapped mentions
-_READ = (2, 3, 4, VERSION)
+#: and what was seen, 4 outcomes by whom items mention and answers to swapped mentions; those before
+#: 6 have a list of numbers per name where this one has columns
+_READ = (2, 3, 4, 5, VERSION)
+
+
+WORD_WIDTH = 4  #: numbers in the totals of a word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,7 +237,12 @@ class ShardAggregate:
             "sensitivity": self._sensitivity,
             "predictions": [[*key, count] for key, count in by_label],
             "words": [
-                {"target": key[0], "class_name": key[1], "words": dict(sorted(words.items()))}
+                {
+                    "target": key[0],
+                    "class_name": key[1],
+                    "names": sorted(words),
+                    **packed([row for _, row in sorted(words.items())], WORD_WIDTH),
+                }
                 for key, words in sorted(self._words.items())
             ],
             "heatmaps": self._heatmaps.to_json(),
@@ -253,33 +263,30 @@ class ShardAggregate:
         Raises:
             ConfigurationError: written by another version, or damaged; it names the place.
         """
-        check_versions((version_of(content),))
-        check_form(content)
-        return cls(
-            items=content["items"],
-            truncated=content["truncated"],
-            predictions=Counts(
-                {(label, predicted): count for label, predicted, count in content["predictions"]}
-            ),
-            _sensitivity=list(content["sensitivity"]),
-            _words={
-                (part["target"], part["class_name"]): ExactTable(
-                    {word: list(row) for word, row in part["words"].items()}
-                )
-                for part in content["words"]
-            },
-            _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
-            positions=PositionTotals.from_json(content.get("positions", ())),
-            entities=EntityTotals.from_json(content["entities"]),
-            second=EntityTotals.from_json(content.get("second", ())),
-            checked=ControlResults.from_json(content.get("checked", {})),
-            dropped=Counts(
-                {(group, entity): count for group, entity, count in content.get("dropped", ())}
-            ),
-            seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
-            gaps=_gaps(content.get("gaps")),
-            outcomes=_outcomes(content.get("outcomes")),
-        )
+        version = version_of(content)
+        check_versions((version,))
+        check_form(content, columns=version == VERSION)
+        with reading_tables():
+            return cls(
+                items=content["items"],
+                truncated=content["truncated"],
+                predictions=Counts(
+                    {(label, predicted): many for label, predicted, many in content["predictions"]}
+                ),
+                _sensitivity=list(content["sensitivity"]),
+                _words=dict(map(_words, content["words"])),
+                _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
+                positions=PositionTotals.from_json(content.get("positions", ())),
+                entities=EntityTotals.from_json(content["entities"]),
+                second=EntityTotals.from_json(content.get("second", ())),
+                checked=ControlResults.from_json(content.get("checked", {})),
+                dropped=Counts(
+                    {(group, entity): many for group, entity, many in content.get("dropped", ())}
+                ),
+                seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
+                gaps=_gaps(content.get("gaps")),
+                outcomes=_outcomes(content.get("outcomes")),
+            )
 
     def _add_texts(self, attributions: Sequence[Attribution]) -> None:
         keys, kinds = numbered([(one.target, one.class_name) for one in attributions])
@@ -327,7 +334,16 @@ def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
     return None if content is None else GapTotals.from_json(content)
 
 
-def _outcomes(content: Sequence[Sequence[Any]] | None) -> OutcomeTotals | None:
+def _words(content: Mapping[str, Any]) -> tuple[ClassKey, ExactTable[str]]:
+    """The words of a target and class."""
+    key = (content["target"], content["class_name"])
+    if "words" in content:  # before version 6
+        return key, ExactTable({word: list(row) for word, row in content["words"].items()})
+    names = content["names"]
+    return key, ExactTable(zip(names, unpacked_rows(content, len(names), WORD_WIDTH), strict=True))
+
+
+def _outcomes(content: Iterable[Any] | None) -> OutcomeTotals | None:
     return None if content is None else OutcomeTotals.from_json(content)
 
 

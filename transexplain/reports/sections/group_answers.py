@@ -19,7 +19,8 @@ from transexplain.analysis.groups.group_verdicts import (
 )
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
-from transexplain.analysis.groups.outcomes import Mean, Outcome, OutcomeTotals, Side, outcome_table
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
@@ -105,7 +106,7 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
     saved = {len(one.log_odds) for one in total.checked.observations}
-    saved |= {len(tally.probabilities) for _, tally in total.outcomes or () if tally.measured}
+    saved |= total.outcomes.answers if total.outcomes else set()
     if saved - {answers}:
         raise ConfigurationError(
             f"the run's saved aggregates have {max(saved)} answers where its plan has {answers}; "

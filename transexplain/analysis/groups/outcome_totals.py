@@ -1,0 +1,148 @@
+"""Totals of the model's answers by the groups that items mention; they merge exactly.
+
+Items are counted by the *set* of groups that they mention, so that any comparison (a group against
+one other, against all others of its family, two groups in one item) comes out of one
+table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from transexplain.analysis.groups.answers import Answer, probability
+from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
+from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact
+from transexplain.types.items import ItemOutcome
+
+
+class Situation(NamedTuple):
+    """The properties that the counted items share; those that do not apply are empty."""
+
+    groups: tuple[str, ...]  #: mentioned, sorted
+    label: str
+    slice: str
+    cluster: str  #: "": every item is a cluster of its own
+    predicted: str
+
+    def to_name(self) -> str:
+        """As one string."""
+        return json.dumps(self, separators=(",", ":"))
+
+    @classmethod
+    def from_name(cls, name: str) -> "Situation":
+        """What `to_name` wrote; raises ValueError for anything else."""
+        groups, *rest = json.loads(name)
+        return cls(tuple(groups), *map(str, rest))
+
+
+class Tally(NamedTuple):
+    """The items of one situation."""
+
+    items: int
+    measured: int  #: of these, items whose probabilities are known
+    probabilities: tuple[float, ...]  #: sum over these, by answer
+    squares: tuple[float, ...]  #: sum of squares, by answer
+
+
+@dataclass(slots=True)
+class OutcomeTotals:
+    """Of one shard, or of shards merged into it."""
+
+    #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn]
+    _rows: ExactTable[Situation] = field(default_factory=ExactTable)
+
+    def add(
+        self,
+        outcome: ItemOutcome,
+        groups: Collection[str],
+        *,
+        answers: Sequence[Answer],
+        slice_: str = "",
+        cluster: str = "",
+    ) -> None:
+        """Count one explained item, whoever it mentions."""
+        key = Situation(
+            tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
+        )
+        entry = [1, 0, *[0, 0] * len(answers)]
+        if answers and len(outcome.logits) > max(max(one.plus) for one in answers):
+            chances = [float(probability(one.odds_of(outcome.logits))) for one in answers]
+            entry[1:] = [1, *(part for one in chances for part in (exact(one), exact(one * one)))]
+        self._rows.add(key, entry)
+
+    def merge(self, other: "OutcomeTotals") -> "OutcomeTotals":
+        """Add the totals of `other` to these, and return these."""
+        self._rows.merge(other._rows)
+        return self
+
+    def __iter__(self) -> Iterator[tuple[Situation, Tally]]:
+        """Every situation with its items, sorted."""
+        for key, entry in sorted(self._rows.items()):
+            items, measured, *rest = entry
+            sums = tuple(one / UNITS for one in rest[::2])
+            squares = tuple(one / UNITS for one in rest[1::2])
+            yield key, Tally(items, measured, sums, squares)
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    @property
+    def answers(self) -> set[int]:
+        """How many answers were measured; more than one number where shards differ."""
+        return {(len(entry) - 1) // 2 for entry in self._rows.values() if entry[1]}
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As JSON values, a table per number of answers; equal totals give equal JSON."""
+        by_width: dict[int, dict[str, list[int]]] = {}
+        for key, entry in sorted(self._rows.items()):
+            by_width.setdefault(len(entry), {})[key.to_name()] = entry
+        return [
+            {"names": list(rows), **packed(rows.values(), width)}
+            for width, rows in sorted(by_width.items())
+        ]
+
+    @classmethod
+    def from_json(cls, content: Iterable[Any]) -> "OutcomeTotals":
+        """Read what `to_json` wrote, also before it wrote columns.
+
+        Raises ValueError where the columns of a table differ in length.
+        """
+        found = cls()
+        for one in content:
+            if isinstance(one, Mapping):
+                names = one["names"]
+                rows = unpacked_rows(one, len(names), len(one["limbs"]))
+                found.add_rows(zip(names, rows, strict=True))
+            else:
+                groups, *rest, entry = one
+                found._rows[Situation(tuple(groups), *map(str, rest))] = list(entry)
+        return found
+
+    def add_rows(self, rows: Iterable[tuple[str, list[int]]]) -> None:
+        """Count rows by the names of their situations, see `Situation.to_name`."""
+        for name, row in rows:
+            self._rows.add(Situation.from_name(name), row)
+
+    @classmethod
+    def of_groups(
+        cls,
+        counts: Mapping[str, Mapping[tuple[str | None, str], int]],
+        everything: Mapping[Any, int],
+    ) -> "OutcomeTotals":
+        """From counts by group and (label, prediction), as versions before 5 kept them.
+
+        An item that mentions two groups counts once in each; `everything` are all items, and
+        those that no group accounts for count as items without a mention.
+        """
+        found = cls()
+        left: Counts[Any] = Counts(everything)
+        for group, answers in counts.items():
+            for (label, predicted), count in answers.items():
+                key = Situation((group,), label or "", "", "", predicted)
+                found._rows[key] = [count, 0]
+                left.add((label, predicted), -count)
+        for (label, predicted), count in left.items():
+            if count > 0:
+                found._rows[Situation((), label or "", "", "", predicted)] = [count, 0]
+        return found
