@@ -1,6 +1,6 @@
 """Encodes pictures as pixel tensors, with the patch grid and the crop that the model sees."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -13,11 +13,16 @@ from torch import Tensor
 
 from transexplain.errors import ItemError
 from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each, on_device
+from transexplain.models.pixel_bytes import (
+    NAME,
+    ByteTransform,
+    PixelBytes,
+    Transform,
+    gathered,
+    stacked,
+    table_of,
+)
 from transexplain.types.items import Item, ItemFailure, PatchGrid
-
-#: an RGB picture to the model's input (3, H, W)
-Transform = Callable[[Image.Image], Tensor]
-
 
 #: left, top, right, bottom, as fractions of the picture
 Box = tuple[float, float, float, float]
@@ -101,6 +106,7 @@ class ImageEncoder:
     ) -> None:
         self.transform = transform
         self._crop = CropFinder(transform) if transform is not None else None
+        self._bytes = ByteTransform.of(transform, shape) if transform is not None else None
         self.shape = shape  #: (3, H, W) of the model's input
         self.grid = grid
         self.dtype, self.device = dtype, device
@@ -114,18 +120,29 @@ class ImageEncoder:
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """Stack to pixel_values (B, 3, H, W) in the model's number type."""
-        pixels = torch.stack([one.inputs["pixel_values"] for one in encoded])
         lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
         return Batch(
             encoded=tuple(encoded),
-            inputs={"pixel_values": on_device(pixels, self.device).to(self.dtype)},
+            inputs={NAME: self._pixels([one.inputs for one in encoded])},
             lengths=lengths,
         )
 
+    def _pixels(self, inputs: Sequence[Mapping[str, Tensor]]) -> Tensor:
+        pictures = [one for one in inputs if isinstance(one, PixelBytes)]
+        table = table_of(pictures) if len(pictures) == len(inputs) else None
+        if table is None:
+            values = torch.stack([one[NAME] for one in inputs])
+        elif self.device.type == "cuda":
+            planes = on_device(torch.stack([one.planes for one in pictures]), self.device)
+            return gathered(planes, on_device(table, self.device).to(self.dtype))
+        else:
+            values = stacked(pictures, table)
+        return on_device(values, self.device).to(self.dtype)
+
     def _one(self, item: Item) -> Encoded:
-        content, box = item.content, WHOLE
+        content = item.content
         if isinstance(content, Mapping):
-            pixels = _given(content)
+            inputs, box = self._checked(_given(content)), WHOLE
         elif self.transform is None or self._crop is None:
             raise ItemError(
                 "no-transform",
@@ -134,22 +151,35 @@ class ImageEncoder:
             )
         else:
             shown = picture(content)
-            pixels = self.transform(shown)
-            box = self._crop.box(shown.size)
+            inputs, box = self._transformed(shown), self._crop.box(shown.size)
+        return Encoded(
+            item=item,
+            inputs=inputs,
+            features=replace(self.grid, box=box),
+            length=self.grid.prefix + self.grid.rows * self.grid.cols,
+            truncated=False,
+        )
+
+    def _transformed(self, shown: Image.Image) -> Mapping[str, Tensor]:
+        assert self.transform is not None
+        if self._bytes is None:
+            return self._checked(self.transform(shown))
+        found = self._bytes.bytes_of(shown)
+        self._check_shape(found.planes)
+        return found
+
+    def _checked(self, pixels: Tensor) -> Mapping[str, Tensor]:
+        self._check_shape(pixels)
+        if not isfinite(float(pixels.sum(dtype=torch.float64))):
+            raise ItemError("bad-input", "pixel_values hold NaN or infinity")
+        return {NAME: pixels}
+
+    def _check_shape(self, pixels: Tensor) -> None:
         if tuple(pixels.shape) != self.shape:
             raise ItemError(
                 "bad-input",
                 f"pixel_values have shape {tuple(pixels.shape)}; the model takes {self.shape}",
             )
-        if not isfinite(float(pixels.sum(dtype=torch.float64))):
-            raise ItemError("bad-input", "pixel_values hold NaN or infinity")
-        return Encoded(
-            item=item,
-            inputs={"pixel_values": pixels},
-            features=replace(self.grid, box=box),
-            length=self.grid.prefix + self.grid.rows * self.grid.cols,
-            truncated=False,
-        )
 
 
 def _given(content: Mapping[str, Any]) -> Tensor:
