@@ -6,7 +6,8 @@ travel in a quarter of the memory, and become floats as a batch, on the device w
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any
 
 import cv2
@@ -18,10 +19,17 @@ from torch import Tensor
 
 #: an RGB picture to the model's input (3, H, W)
 Transform = Callable[[Image.Image], Tensor]
+#: one thing that is done to a picture
+Step = Callable[[Image.Image], Image.Image]
 
 NAME = "pixel_values"
 _SAMPLES = ((61, 97), (130, 67), (300, 211))  #: width, height
 _SIDE = 16  #: of a picture of all bytes
+_REMEMBERED = 4096  #: picture sizes
+#: torchvision's transforms that ask of a picture what its size says, and nothing else
+_PLANNED = {f"torchvision.transforms.transforms.{name}" for name in ("Resize", "CenterCrop")}
+_SEPARABLE = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS)
+_NARROW = 5 / 6  #: of the width: a crop that is worth an intermediate picture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,17 +161,73 @@ def _named(value: Any, name: str) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Planes:
     """Applies transforms of pictures, and takes the result's three channels apart."""
 
-    transforms: tuple[Callable[[Image.Image], Image.Image], ...]
+    transforms: tuple[Step, ...]
+    by_size: dict[tuple[int, int], tuple[Step, ...]] = field(default_factory=dict)
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        for one in self.transforms:
-            picture = one(picture)
+        if len(self.by_size) >= _REMEMBERED:
+            self.by_size.clear()
+        steps = self.by_size.get(picture.size)
+        if steps is None:
+            steps = self.by_size.setdefault(picture.size, _planned(self.transforms, picture.size))
+        for step in steps:
+            picture = step(picture)
         if picture.mode != "RGB":
             raise ValueError(f"a picture of mode {picture.mode}")
         planes: NDArray[np.uint8] = np.empty((3, picture.height, picture.width), dtype=np.uint8)
         cv2.split(np.asarray(picture), list(planes))
         return torch.from_numpy(planes)
+
+
+def _planned(transforms: tuple[Step, ...], size: tuple[int, int]) -> tuple[Step, ...]:
+    """What the transforms ask of a picture of `size`; themselves where that is not known."""
+    kinds = {f"{type(one).__module__}.{type(one).__name__}" for one in transforms}
+    if not kinds <= _PLANNED:
+        return transforms
+    asked = _Unseen(size, [])
+    try:
+        for one in transforms:
+            asked = one(asked)  # type: ignore[assignment]
+        calls = asked.calls
+    except Exception:  # noqa: BLE001 - they ask for more than its size
+        return transforms
+    match calls:
+        case [("resize", (width, height), how), ("crop", (left, top, right, bottom))] if (
+            how in _SEPARABLE
+            and min(left, top) >= 0
+            and bottom <= height
+            and (right - left) <= _NARROW * width
+        ):
+            # Pillow resizes rows, then columns: those that are cut off need not be resized
+            calls = [
+                ("resize", (width, size[1]), how),
+                ("crop", (left, 0, right, size[1])),
+                ("resize", (right - left, height), how),
+                ("crop", (0, top, right - left, bottom)),
+            ]
+    return tuple(methodcaller(*call) for call in calls)
+
+
+class _Unseen(Image.Image):
+    """Stands for an RGB picture of a size: it has no pixels, and notes what is asked of it."""
+
+    def __init__(self, size: tuple[int, int], calls: list[tuple[Any, ...]]) -> None:
+        super().__init__()
+        self._mode, self._size = "RGB", size
+        self.calls = calls
+
+    def resize(self, size: Any, resample: Any = None, *others: Any, **options: Any) -> "_Unseen":
+        """Noted."""
+        if others or options:
+            raise NotImplementedError
+        return _Unseen(tuple(size), [*self.calls, ("resize", tuple(size), resample)])
+
+    def crop(self, box: Any = None) -> "_Unseen":
+        """Noted."""
+        left, top, right, bottom = box
+        call = ("crop", (left, top, right, bottom))
+        return _Unseen((right - left, bottom - top), [*self.calls, call])
