@@ -29,6 +29,7 @@ Box = tuple[float, float, float, float]
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 _REMEMBERED = 4096  #: picture sizes
+_WHITE = 255
 _STEP = 1 / 256
 _MISFIT = 0.02  #: of the picture's side; a transform that is no resize and crop fits worse
 
@@ -40,9 +41,15 @@ class CropFinder:
     plain pictures show what the transform does to values.
     """
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: Transform, steps: ByteTransform | None = None) -> None:
         self._transform = transform
-        self._black, self._white = (self._of(Image.new("RGB", (64, 64), c)) for c in (0, 0xFFFFFF))
+        self._steps = steps  #: the same transform in two steps, where it has them
+        black, white = (Image.new("RGB", (64, 64), colour) for colour in (0, 0xFFFFFF))
+        self._black, self._white = self._of(black), self._of(white)
+        plain = steps is not None and not (
+            steps.to_bytes(black).any() or (steps.to_bytes(white) < _WHITE).any()
+        )
+        self._shares = _shares(steps.table) if steps is not None and plain else None
         self._boxes: dict[tuple[int, int], Box] = {}
 
     def box(self, size: tuple[int, int]) -> Box:
@@ -57,28 +64,43 @@ class CropFinder:
         return self._boxes[size]
 
     def _find(self, size: tuple[int, int]) -> Box:
-        seen = self._of(_ramp(size))
-        spread = self._white - self._black
-        if seen.shape != spread.shape or not np.all(np.abs(spread[:2]) > 0):
+        share = self._seen(_ramp(size))
+        if share is None:
             return WHOLE
-        share = (seen[:2] - self._black[:2]) / spread[:2]
         across, down = _ends(share[0].mean(axis=0)), _ends(share[1].mean(axis=1))
         if across is None or down is None:
             return WHOLE
         return (across[0], down[0], across[1], down[1])
+
+    def _seen(self, ramp: Image.Image) -> Sequence[NDArray[np.float64]] | None:
+        """Red and green of what becomes of a ramp, each (H, W), from 0 at black to 1 at white."""
+        if self._steps is not None and self._shares is not None:
+            planes = self._steps.to_bytes(ramp).numpy()
+            return [row[plane] for row, plane in zip(self._shares, planes, strict=False)]
+        seen, spread = self._of(ramp), self._white - self._black
+        if seen.shape != spread.shape or not np.all(np.abs(spread[:2]) > 0):
+            return None
+        return [*((seen[:2] - self._black[:2]) / spread[:2])]
 
     def _of(self, image: Image.Image) -> NDArray[np.float64]:
         pixels: Tensor = self._transform(image)
         return pixels.detach().to(torch.float64).numpy()
 
 
+def _shares(table: Tensor) -> NDArray[np.float64] | None:
+    """(2, 256) where each byte of red and green lies from 0 at black to 1 at white."""
+    values = table[:2].to(torch.float64).numpy()
+    spread = values[:, -1:] - values[:, :1]
+    return None if (spread == 0).any() else np.asarray((values - values[:, :1]) / spread)
+
+
 def _ramp(size: tuple[int, int]) -> Image.Image:
     width, height = size
     columns = np.rint(255 * (np.arange(width) + 0.5) / width).astype(np.uint8)
     rows = np.rint(255 * (np.arange(height) + 0.5) / height).astype(np.uint8)
-    red = np.broadcast_to(columns[None, :], (height, width))
-    green = np.broadcast_to(rows[:, None], (height, width))
-    return Image.fromarray(np.stack([red, green, np.zeros_like(red)], axis=-1))
+    sides = (columns[None, :], rows[:, None])
+    red, green = (Image.fromarray(side).resize(size, Image.Resampling.NEAREST) for side in sides)
+    return Image.merge("RGB", (red, green, Image.new("L", size)))
 
 
 def _ends(profile: NDArray[np.float64]) -> tuple[float, float] | None:
@@ -105,8 +127,8 @@ class ImageEncoder:
         device: torch.device,
     ) -> None:
         self.transform = transform
-        self._crop = CropFinder(transform) if transform is not None else None
         self._bytes = ByteTransform.of(transform, shape) if transform is not None else None
+        self._crop = CropFinder(transform, self._bytes) if transform is not None else None
         self.shape = shape  #: (3, H, W) of the model's input
         self.grid = grid
         self.dtype, self.device = dtype, device

@@ -12,6 +12,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -179,7 +180,9 @@ class _Planes:
         if picture.mode != "RGB":
             raise ValueError(f"a picture of mode {picture.mode}")
         planes: NDArray[np.uint8] = np.empty((3, picture.height, picture.width), dtype=np.uint8)
-        cv2.split(np.asarray(picture), list(planes))
+        # Pillow keeps four bytes a pixel: as they are, they need no copy
+        pixels = pa.array(picture).values.to_numpy().reshape(*planes.shape[1:], 4)
+        cv2.split(pixels, [*planes, np.empty_like(planes[0])])
         return torch.from_numpy(planes)
 
 
