@@ -76,6 +76,7 @@ class StoredPicture:
 
     ref: DatasetRef
     row: int
+    size: tuple[int, int] | None = None  #: width and height, as it was when it was read
 
     def opened(self) -> Any:
         """The picture as `read_shard` gives it; raises ItemError where it cannot be read now."""

@@ -5,6 +5,7 @@ itself: a table of 256 values for each channel says all of that, exactly. So pic
 travel in a quarter of the memory, and become floats as a batch, on the device where it is a card.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import methodcaller
@@ -22,6 +23,8 @@ from torch import Tensor
 Transform = Callable[[Image.Image], Tensor]
 #: one thing that is done to a picture
 Step = Callable[[Image.Image], Image.Image]
+#: the name of a method of a picture, and its arguments
+Call = tuple[Any, ...]
 
 NAME = "pixel_values"
 _SAMPLES = ((61, 97), (130, 67), (300, 211))  #: width, height
@@ -30,7 +33,8 @@ _REMEMBERED = 4096  #: picture sizes
 #: torchvision's transforms that ask of a picture what its size says, and nothing else
 _PLANNED = {f"torchvision.transforms.transforms.{name}" for name in ("Resize", "CenterCrop")}
 _SEPARABLE = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS)
-_NARROW = 5 / 6  #: of the width: a crop that is worth an intermediate picture
+_NARROW = 5 / 6  #: of a side: a crop that is worth an intermediate picture
+_OFTEN = 8  #: pictures of one size, of which on it is worth a trial to resize less of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,13 +101,14 @@ class ByteTransform:
         are known; whether the steps give what the transform gives is tried with noise of several
         sizes.
         """
+        sizes = (*_SAMPLES, (shape[2], shape[1]))
         try:
             steps = _steps(transform)
             if steps is None:
                 return None
             to_bytes, values = steps
             made = cls(to_bytes, _table(values))
-            same = all(made.gives(transform, one, shape) for one in _samples(shape))
+            same = all(made.gives(transform, one, shape) for one in _samples(sizes))
         except Exception:  # noqa: BLE001 - the transform itself is asked then, and says what is wrong
             return None
         return made if same else None
@@ -123,9 +128,10 @@ class ByteTransform:
         )
 
 
-def _samples(shape: tuple[int, int, int]) -> Iterator[Image.Image]:
+def _samples(sizes: Sequence[tuple[int, int]]) -> Iterator[Image.Image]:
+    """Noise of these sizes (width, height)."""
     random = np.random.default_rng(0)
-    for width, height in (*_SAMPLES, (shape[2], shape[1])):
+    for width, height in sizes:
         noise = random.integers(0, 256, size=(height, width, 3), dtype=np.uint8)
         noise[: height // 4] //= 255  # as good as black, and edges to resize
         yield Image.fromarray(noise)
@@ -168,14 +174,10 @@ class _Planes:
 
     transforms: tuple[Step, ...]
     by_size: dict[tuple[int, int], tuple[Step, ...]] = field(default_factory=dict)
+    seen: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def __call__(self, picture: Image.Image) -> Tensor:
-        if len(self.by_size) >= _REMEMBERED:
-            self.by_size.clear()
-        steps = self.by_size.get(picture.size)
-        if steps is None:
-            steps = self.by_size.setdefault(picture.size, _planned(self.transforms, picture.size))
-        for step in steps:
+        for step in self._steps(picture.size):
             picture = step(picture)
         if picture.mode != "RGB":
             raise ValueError(f"a picture of mode {picture.mode}")
@@ -185,40 +187,80 @@ class _Planes:
         cv2.split(pixels, [*planes, np.empty_like(planes[0])])
         return torch.from_numpy(planes)
 
+    def _steps(self, size: tuple[int, int]) -> tuple[Step, ...]:
+        if len(self.by_size) >= _REMEMBERED:
+            self.by_size.clear()
+            self.seen.clear()
+        self.seen[size] += 1
+        if size not in self.by_size:
+            calls = _calls(self.transforms, size)
+            self.by_size[size] = self.transforms if calls is None else _made(calls)
+        elif self.seen[size] == _OFTEN:
+            self.by_size[size] = _shortened(self.transforms, size)
+        return self.by_size[size]
 
-def _planned(transforms: tuple[Step, ...], size: tuple[int, int]) -> tuple[Step, ...]:
-    """What the transforms ask of a picture of `size`; themselves where that is not known."""
+
+def _made(calls: Sequence[Call]) -> tuple[Step, ...]:
+    return tuple(methodcaller(*call) for call in calls)
+
+
+def _calls(transforms: tuple[Step, ...], size: tuple[int, int]) -> list[Call] | None:
+    """What the transforms ask of a picture of `size`; None: that is not known."""
     kinds = {f"{type(one).__module__}.{type(one).__name__}" for one in transforms}
     if not kinds <= _PLANNED:
-        return transforms
-    asked = _Unseen(size, [])
+        return None
+    asked: Any = _Unseen(size, [])
     try:
         for one in transforms:
-            asked = one(asked)  # type: ignore[assignment]
-        calls = asked.calls
+            asked = one(asked)
+        found: list[Call] = asked.calls
     except Exception:  # noqa: BLE001 - they ask for more than its size
-        return transforms
+        return None
+    return found
+
+
+def _shortened(transforms: tuple[Step, ...], size: tuple[int, int]) -> tuple[Step, ...]:
+    """Steps that resize less of what is cropped away, where they give the same bits.
+
+    Pillow resizes first along one side and then along the other, in an order that it chooses by
+    the sizes; what is cropped away can go in between. Noise shows whether the order was the same.
+    """
+    calls = _calls(transforms, size)
+    whole = transforms if calls is None else _made(calls)
+    noise = next(_samples((size,)))
+    for shorter in _shorter(calls, size):
+        steps = _made(shorter)
+        if np.array_equal(_applied(whole, noise), _applied(steps, noise)):
+            return steps
+    return whole
+
+
+def _shorter(calls: list[Call] | None, size: tuple[int, int]) -> Iterator[list[Call]]:
+    """Resizing along one side, cropping it, and the same for the other: both ways around."""
     match calls:
         case [("resize", (width, height), how), ("crop", (left, top, right, bottom))] if (
-            how in _SEPARABLE
-            and min(left, top) >= 0
-            and bottom <= height
-            and (right - left) <= _NARROW * width
+            how in _SEPARABLE and min(left, top) >= 0 and right <= width and bottom <= height
         ):
-            # Pillow resizes rows, then columns: those that are cut off need not be resized
-            calls = [
-                ("resize", (width, size[1]), how),
-                ("crop", (left, 0, right, size[1])),
-                ("resize", (right - left, height), how),
-                ("crop", (0, top, right - left, bottom)),
-            ]
-    return tuple(methodcaller(*call) for call in calls)
+            if right - left <= _NARROW * width:
+                rows = [("resize", (width, size[1]), how), ("crop", (left, 0, right, size[1]))]
+                inside = ("crop", (0, top, right - left, bottom))
+                yield [*rows, ("resize", (right - left, height), how), inside]
+            if bottom - top <= _NARROW * height:
+                columns = [("resize", (size[0], height), how), ("crop", (0, top, size[0], bottom))]
+                inside = ("crop", (left, 0, right, bottom - top))
+                yield [*columns, ("resize", (width, bottom - top), how), inside]
+
+
+def _applied(steps: tuple[Step, ...], picture: Image.Image) -> NDArray[np.uint8]:
+    for step in steps:
+        picture = step(picture)
+    return np.asarray(picture)
 
 
 class _Unseen(Image.Image):
     """Stands for an RGB picture of a size: it has no pixels, and notes what is asked of it."""
 
-    def __init__(self, size: tuple[int, int], calls: list[tuple[Any, ...]]) -> None:
+    def __init__(self, size: tuple[int, int], calls: list[Call]) -> None:
         super().__init__()
         self._mode, self._size = "RGB", size
         self.calls = calls
