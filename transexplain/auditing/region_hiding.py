@@ -149,12 +149,11 @@ class RegionCheck:
             item.content, Image.Image | np.ndarray | StoredPicture
         ):
             return
-        height, width = _pixels(item.content).shape[:2]
-        usable = [
-            (place, one)
-            for place, one in enumerate(item.annotations)
-            if one.group in self._groups and _hides(one, grid, height, width)
-        ]
+        marked = [(n, one) for n, one in enumerate(item.annotations) if one.group in self._groups]
+        if not marked:
+            return  # nothing to open the picture for
+        height, width = _sides(item.content)
+        usable = [(place, one) for place, one in marked if _hides(one, grid, height, width)]
         if len(usable) > MOST:
             chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
             usable = [usable[place] for place in sorted(chosen)]
@@ -163,8 +162,11 @@ class RegionCheck:
     @property
     def items(self) -> Iterator[Item]:
         """The pictures to be answered, made one by one: all ways of a region, then the next."""
+        item, pixels = None, np.empty((0, 0, 3), dtype=np.uint8)
         for hidden_item in self._hidden_items:
-            pixels = _pixels(hidden_item.item.content)
+            if item is not hidden_item.item:  # its regions follow one another
+                item = hidden_item.item
+                pixels = _pixels(item.content)
             inside = region_pixels(hidden_item.region, *pixels.shape[:2])
             for hide in WAYS:
                 yield replace(hidden_item.item, content=Image.fromarray(hide(pixels, inside)))
@@ -196,6 +198,14 @@ class RegionCheck:
 
     def _log_odds(self, outcome: ItemOutcome) -> tuple[float, ...]:
         return tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+
+
+def _sides(content: Any) -> tuple[int, int]:
+    """Height and width of a picture, which is opened only where it was left without them."""
+    if isinstance(content, StoredPicture) and content.size is not None:
+        return content.size[1], content.size[0]
+    height, width = _pixels(content).shape[:2]
+    return height, width
 
 
 def _pixels(content: Any) -> Pixels:

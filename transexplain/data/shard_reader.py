@@ -60,7 +60,8 @@ def read_shard(
     Raises DataSourceError, before the first item, where the snapshot is missing or not the one
     of the plan, or the shard lies outside it.
     """
-    return (_item(ref, row, opened=row["id"] not in unopened) for row in read_rows(ref, shard))
+    rows, root = read_rows(ref, shard), Path(ref.root).resolve()
+    return (_item(ref, row, root, opened=row["id"] not in unopened) for row in rows)
 
 
 def ids_of(ref: DatasetRef, rows: range) -> tuple[str, ...]:
@@ -75,6 +76,7 @@ class StoredPicture:
 
     ref: DatasetRef
     row: int
+    size: tuple[int, int] | None = None  #: width and height, as it was when it was read
 
     def opened(self) -> Any:
         """The picture as `read_shard` gives it; raises ItemError where it cannot be read now."""
@@ -116,13 +118,13 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
     Raises DataSourceError where the snapshot is missing or not the one of the plan.
     """
     verify(ref)
-    names = ["id", "index", "error_kind", "error"]
+    root, names = Path(ref.root), ["id", "index", "error_kind", "error"]
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
         for batch in file.iter_batches(columns=names, use_threads=False):
             if batch.column(2).null_count < len(batch):
                 for row in batch.to_pylist():
                     if row["error_kind"] is not None:
-                        yield _item(ref, row)  # type: ignore[misc]
+                        yield _item(ref, row, root)  # type: ignore[misc]
 
 
 def has_rationales(ref: DatasetRef) -> bool:
@@ -182,8 +184,25 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     with pq.ParquetFile(snapshot, pre_buffer=False) as file:
         for group, first, stop in _row_groups(file.metadata, shard):
-            table = file.read_row_group(group, columns, use_threads=False)
+            if columns is None:
+                table = _whole_group(file, snapshot, group)
+            else:
+                table = file.read_row_group(group, columns, use_threads=False)
             yield from table.slice(first, stop - first).to_pylist()
+
+
+#: the row group read last, by the state of its file: the next part is mostly in it, too
+_latest: tuple[tuple[str, int, int, int], Any] | None = None
+
+
+def _whole_group(file: pq.ParquetFile, snapshot: Path, group: int) -> Any:
+    """All columns of a row group."""
+    global _latest  # noqa: PLW0603 - two threads may read it twice, which costs time only
+    state, latest = snapshot.stat(), _latest
+    key = (str(snapshot), state.st_mtime_ns, state.st_size, group)
+    if latest is None or latest[0] != key:
+        latest = _latest = (key, file.read_row_group(group, use_threads=False))
+    return latest[1]
 
 
 def _row_groups(metadata: Any, shard: Shard) -> Iterator[tuple[int, int, int]]:
@@ -196,7 +215,9 @@ def _row_groups(metadata: Any, shard: Shard) -> Iterator[tuple[int, int, int]]:
             yield group, first, stop
 
 
-def _item(ref: DatasetRef, row: dict[str, Any], *, opened: bool = True) -> Item | ItemFailure:
+def _item(
+    ref: DatasetRef, row: dict[str, Any], root: Path, *, opened: bool = True
+) -> Item | ItemFailure:
     name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
         return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
@@ -205,11 +226,11 @@ def _item(ref: DatasetRef, row: dict[str, Any], *, opened: bool = True) -> Item 
         if ref.modality == "image":
             source, content = content, None
         if source is not None and opened:
-            path = inside(Path(ref.root), source)
+            path = inside(root, source, resolved=True)
             content = load_image(path, name=source, sha256=row["sha256"])
         # no such column where nobody marked anything
-        evidence = read_rationale(row.get("evidence"), Path(ref.root))
-        annotations = read_annotations(row.get("annotations"), Path(ref.root))
+        evidence = read_rationale(row.get("evidence"), root)
+        annotations = read_annotations(row.get("annotations"), root)
     except ItemError as fault:
         return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
     return Item(

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,8 +83,8 @@ def verify(ref: DatasetRef) -> None:
     """
     path = Path(ref.snapshot)
     try:
-        stat = path.stat()
-        key = (str(path), stat.st_mtime_ns, stat.st_size)
+        found = path.stat()
+        key = (str(path), found.st_mtime_ns, found.st_size)
         digest = _known.get(key) or _known.setdefault(key, file_digest(path))
     except OSError as error:
         raise DataSourceError(
@@ -96,13 +98,15 @@ def verify(ref: DatasetRef) -> None:
         )
 
 
-def inside(root: Path, name: str) -> Path:
-    """The file `name` of the folder `root`, with every link followed.
+def inside(root: Path, name: str, *, resolved: bool = False) -> Path:
+    """The file `name` of the folder `root`, with every link followed; `resolved`: root's are.
 
     Raises ItemError path-outside-root where `..`, a link or an absolute path leads elsewhere,
     missing-image where there is no such regular file.
     """
-    base = root.resolve()
+    base = root if resolved else root.resolve()
+    if (plain := _plain_file(base, name)) is not None:
+        return plain
     try:
         path = (base / name).resolve()
         outside = not path.is_relative_to(base)
@@ -114,6 +118,23 @@ def inside(root: Path, name: str) -> Path:
     if not regular:
         raise ItemError("missing-image", f"there is no picture file {printable(name)!r}")
     return path
+
+
+def _plain_file(base: Path, name: str) -> Path | None:
+    """A regular file without any link on its way from `base`; None: that is to be looked into."""
+    parts = name.split("/")
+    if os.name != "posix" or not {"", ".", ".."}.isdisjoint(parts):
+        return None
+    path, mode = str(base).rstrip("/"), 0
+    try:
+        for part in parts:
+            path = f"{path}/{part}"
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                return None
+    except (OSError, ValueError):
+        return None
+    return Path(path) if stat.S_ISREG(mode) else None
 
 
 def picture_digest(path: Path, name: str) -> str:

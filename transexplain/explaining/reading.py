@@ -96,7 +96,8 @@ def _referring(job: ReadingJob, one: Encoded | ItemFailure) -> Encoded | ItemFai
     """The same with a reference in the place of its picture, where those are left behind."""
     if not job.by_reference or not isinstance(one, Encoded) or one.item.source is None:
         return one
-    stored = StoredPicture(ref=job.plan.dataset, row=one.item.index)
+    size = getattr(one.item.content, "size", None)
+    stored = StoredPicture(ref=job.plan.dataset, row=one.item.index, size=size)
     return replace(one, item=replace(one.item, content=stored))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.calling import Caller, dtype_name, logits_of
 from transexplain.models.graph_encoder import NodeEncoder, NodeProbe
-from transexplain.models.image_encoder import ImageEncoder, Transform
+from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.input_layer import Sites, find_embeddings
 from transexplain.models.input_layer_search import (
     FORWARD_ERRORS,
@@ -22,6 +22,7 @@ from transexplain.models.input_layer_search import (
     text_sites,
 )
 from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
 from transexplain.types.items import Item

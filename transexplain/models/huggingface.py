@@ -1,9 +1,9 @@
 """Loads sequence and image classifiers of transformers from a directory of safetensors."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,10 +161,20 @@ class _ProcessorTransform:
     """A function that can be sent to another process, as a closure cannot."""
 
     processor: Any
+    options: Mapping[str, bool] = field(default_factory=dict)
 
     def __call__(self, image: Image.Image) -> Tensor:
-        pixels = self.processor(images=image, return_tensors="pt")["pixel_values"]
+        pixels = self.processor(images=image, return_tensors="pt", **self.options)["pixel_values"]
         return torch.as_tensor(pixels)[0]
+
+    def steps(self) -> "tuple[_ProcessorTransform, _ProcessorTransform]":
+        """What resizes and crops alone, and what scales and normalises alone."""
+        resizes, scales = (dict.fromkeys(names, False) for names in (_VALUES, _SIZES))
+        return replace(self, options=resizes), replace(self, options=scales)
+
+
+#: steps of processors, by what they change
+_VALUES, _SIZES = ("do_rescale", "do_normalize"), ("do_resize", "do_center_crop", "do_pad")
 
 
 def processor_transform(processor: Any) -> Callable[[Image.Image], Tensor]:

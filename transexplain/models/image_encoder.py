@@ -1,6 +1,6 @@
 """Encodes pictures as pixel tensors, with the patch grid and the crop that the model sees."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -13,17 +13,23 @@ from torch import Tensor
 
 from transexplain.errors import ItemError
 from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each, on_device
+from transexplain.models.pixel_bytes import (
+    NAME,
+    ByteTransform,
+    PixelBytes,
+    Transform,
+    gathered,
+    stacked,
+    table_of,
+)
 from transexplain.types.items import Item, ItemFailure, PatchGrid
-
-#: an RGB picture to the model's input (3, H, W)
-Transform = Callable[[Image.Image], Tensor]
-
 
 #: left, top, right, bottom, as fractions of the picture
 Box = tuple[float, float, float, float]
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 
 _REMEMBERED = 4096  #: picture sizes
+_WHITE = 255
 _STEP = 1 / 256
 _MISFIT = 0.02  #: of the picture's side; a transform that is no resize and crop fits worse
 
@@ -35,9 +41,15 @@ class CropFinder:
     plain pictures show what the transform does to values.
     """
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: Transform, steps: ByteTransform | None = None) -> None:
         self._transform = transform
-        self._black, self._white = (self._of(Image.new("RGB", (64, 64), c)) for c in (0, 0xFFFFFF))
+        self._steps = steps  #: the same transform in two steps, where it has them
+        black, white = (Image.new("RGB", (64, 64), colour) for colour in (0, 0xFFFFFF))
+        self._black, self._white = self._of(black), self._of(white)
+        plain = steps is not None and not (
+            steps.to_bytes(black).any() or (steps.to_bytes(white) < _WHITE).any()
+        )
+        self._shares = _shares(steps.table) if steps is not None and plain else None
         self._boxes: dict[tuple[int, int], Box] = {}
 
     def box(self, size: tuple[int, int]) -> Box:
@@ -52,28 +64,43 @@ class CropFinder:
         return self._boxes[size]
 
     def _find(self, size: tuple[int, int]) -> Box:
-        seen = self._of(_ramp(size))
-        spread = self._white - self._black
-        if seen.shape != spread.shape or not np.all(np.abs(spread[:2]) > 0):
+        share = self._seen(_ramp(size))
+        if share is None:
             return WHOLE
-        share = (seen[:2] - self._black[:2]) / spread[:2]
         across, down = _ends(share[0].mean(axis=0)), _ends(share[1].mean(axis=1))
         if across is None or down is None:
             return WHOLE
         return (across[0], down[0], across[1], down[1])
+
+    def _seen(self, ramp: Image.Image) -> Sequence[NDArray[np.float64]] | None:
+        """Red and green of what becomes of a ramp, each (H, W), from 0 at black to 1 at white."""
+        if self._steps is not None and self._shares is not None:
+            planes = self._steps.to_bytes(ramp).numpy()
+            return [row[plane] for row, plane in zip(self._shares, planes, strict=False)]
+        seen, spread = self._of(ramp), self._white - self._black
+        if seen.shape != spread.shape or not np.all(np.abs(spread[:2]) > 0):
+            return None
+        return [*((seen[:2] - self._black[:2]) / spread[:2])]
 
     def _of(self, image: Image.Image) -> NDArray[np.float64]:
         pixels: Tensor = self._transform(image)
         return pixels.detach().to(torch.float64).numpy()
 
 
+def _shares(table: Tensor) -> NDArray[np.float64] | None:
+    """(2, 256) where each byte of red and green lies from 0 at black to 1 at white."""
+    values = table[:2].to(torch.float64).numpy()
+    spread = values[:, -1:] - values[:, :1]
+    return None if (spread == 0).any() else np.asarray((values - values[:, :1]) / spread)
+
+
 def _ramp(size: tuple[int, int]) -> Image.Image:
     width, height = size
     columns = np.rint(255 * (np.arange(width) + 0.5) / width).astype(np.uint8)
     rows = np.rint(255 * (np.arange(height) + 0.5) / height).astype(np.uint8)
-    red = np.broadcast_to(columns[None, :], (height, width))
-    green = np.broadcast_to(rows[:, None], (height, width))
-    return Image.fromarray(np.stack([red, green, np.zeros_like(red)], axis=-1))
+    sides = (columns[None, :], rows[:, None])
+    red, green = (Image.fromarray(side).resize(size, Image.Resampling.NEAREST) for side in sides)
+    return Image.merge("RGB", (red, green, Image.new("L", size)))
 
 
 def _ends(profile: NDArray[np.float64]) -> tuple[float, float] | None:
@@ -100,7 +127,8 @@ class ImageEncoder:
         device: torch.device,
     ) -> None:
         self.transform = transform
-        self._crop = CropFinder(transform) if transform is not None else None
+        self._bytes = ByteTransform.of(transform, shape) if transform is not None else None
+        self._crop = CropFinder(transform, self._bytes) if transform is not None else None
         self.shape = shape  #: (3, H, W) of the model's input
         self.grid = grid
         self.dtype, self.device = dtype, device
@@ -114,18 +142,29 @@ class ImageEncoder:
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """Stack to pixel_values (B, 3, H, W) in the model's number type."""
-        pixels = torch.stack([one.inputs["pixel_values"] for one in encoded])
         lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
         return Batch(
             encoded=tuple(encoded),
-            inputs={"pixel_values": on_device(pixels, self.device).to(self.dtype)},
+            inputs={NAME: self._pixels([one.inputs for one in encoded])},
             lengths=lengths,
         )
 
+    def _pixels(self, inputs: Sequence[Mapping[str, Tensor]]) -> Tensor:
+        pictures = [one for one in inputs if isinstance(one, PixelBytes)]
+        table = table_of(pictures) if len(pictures) == len(inputs) else None
+        if table is None:
+            values = torch.stack([one[NAME] for one in inputs])
+        elif self.device.type == "cuda":
+            planes = on_device(torch.stack([one.planes for one in pictures]), self.device)
+            return gathered(planes, on_device(table, self.device).to(self.dtype))
+        else:
+            values = stacked(pictures, table)
+        return on_device(values, self.device).to(self.dtype)
+
     def _one(self, item: Item) -> Encoded:
-        content, box = item.content, WHOLE
+        content = item.content
         if isinstance(content, Mapping):
-            pixels = _given(content)
+            inputs, box = self._checked(_given(content)), WHOLE
         elif self.transform is None or self._crop is None:
             raise ItemError(
                 "no-transform",
@@ -134,22 +173,35 @@ class ImageEncoder:
             )
         else:
             shown = picture(content)
-            pixels = self.transform(shown)
-            box = self._crop.box(shown.size)
+            inputs, box = self._transformed(shown), self._crop.box(shown.size)
+        return Encoded(
+            item=item,
+            inputs=inputs,
+            features=replace(self.grid, box=box),
+            length=self.grid.prefix + self.grid.rows * self.grid.cols,
+            truncated=False,
+        )
+
+    def _transformed(self, shown: Image.Image) -> Mapping[str, Tensor]:
+        assert self.transform is not None
+        if self._bytes is None:
+            return self._checked(self.transform(shown))
+        found = self._bytes.bytes_of(shown)
+        self._check_shape(found.planes)
+        return found
+
+    def _checked(self, pixels: Tensor) -> Mapping[str, Tensor]:
+        self._check_shape(pixels)
+        if not isfinite(float(pixels.sum(dtype=torch.float64))):
+            raise ItemError("bad-input", "pixel_values hold NaN or infinity")
+        return {NAME: pixels}
+
+    def _check_shape(self, pixels: Tensor) -> None:
         if tuple(pixels.shape) != self.shape:
             raise ItemError(
                 "bad-input",
                 f"pixel_values have shape {tuple(pixels.shape)}; the model takes {self.shape}",
             )
-        if not isfinite(float(pixels.sum(dtype=torch.float64))):
-            raise ItemError("bad-input", "pixel_values hold NaN or infinity")
-        return Encoded(
-            item=item,
-            inputs={"pixel_values": pixels},
-            features=replace(self.grid, box=box),
-            length=self.grid.prefix + self.grid.rows * self.grid.cols,
-            truncated=False,
-        )
 
 
 def _given(content: Mapping[str, Any]) -> Tensor:

@@ -24,8 +24,8 @@ from transexplain.models.calling import Caller, place_of, torch_dtype
 from transexplain.models.configs import read_config
 from transexplain.models.hub import digest_of_module, fetch, is_digested, is_hub_id, weight_names
 from transexplain.models.huggingface import names_of_config
-from transexplain.models.image_encoder import Transform
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.pixel_bytes import Transform
 from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
 
 #: what the source of a module in memory begins with

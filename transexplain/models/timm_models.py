@@ -24,8 +24,8 @@ from transexplain.models.hub import (
     read_weights,
     weight_files,
 )
-from transexplain.models.image_encoder import Transform
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.pixel_bytes import Transform
 from transexplain.models.timm_arguments import checked_arguments, plain_name
 
 PREFIX = "timm:"
