@@ -129,7 +129,13 @@ def explain(  # noqa: PLR0913 - the options of a command line
     ] = None,
     palette: Palette = "blue-red",
     alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="blending of a picture's heatmap")
+        float,
+        typer.Option(
+            "--alpha",
+            min=0,
+            max=1,
+            help="share of a picture itself under its heatmap; 1: the plain picture",
+        ),
     ] = 0.5,
     device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
     json_: opt.AsJson = False,
