@@ -35,13 +35,13 @@ def test_gradient_x_input_over_the_embedded_positions(model: LoadedModel) -> Non
         logit = logits[0, case.attribution.class_index]
         (gradient,) = torch.autograd.grad(logit, hidden)
         values, slopes = hidden.detach()[0].tolist(), gradient[0].tolist()
-        total = 0.0
+        f, total = logit.item(), 0.0
         for position in range(len(values)):
             for unit in range(len(values[0])):
                 total += values[position][unit] * slopes[position][unit]
         found = conservation(case)
-        assert found.detail["pair"] == pytest.approx([float(logit), total], rel=1e-9)
-        assert found.value == pytest.approx(abs(float(logit) - total) / abs(float(logit)), rel=1e-9)
+        assert found.detail["pair"] == pytest.approx([f, total], rel=1e-9)
+        assert found.value == pytest.approx(abs(f - total) / abs(f), rel=1e-9)
 
 
 @pytest.mark.parametrize("method", ["lrp", "attention-last", "gae", "random"])
