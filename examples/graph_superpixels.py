@@ -110,7 +110,7 @@ def sheet(shown: Sequence[Digit], found: Sequence[Attribution], cell: int = 176)
         rows = (
             Image.fromarray(np.rint(255 * ink).astype(np.uint8)),
             segments(blank, digit.parts, picture=ink),
-            te.render.segments(one, digit.parts, 0.8 + 0.2 * ink, alpha=0.9, scale=scale),
+            te.render.segments(one, digit.parts, 0.8 + 0.2 * ink, alpha=0.1, scale=scale),
         )
         left = gap + place * (cell + gap)
         pen.text(

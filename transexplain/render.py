@@ -34,7 +34,8 @@ def overlay(
             attribution knows, as those of `explain` do.
         size: pixels that the longer side has at least, small pictures are enlarged; None: as
             large as `image`.
-        options: `alpha`, `scale` and `palette` of `reports.heatmap.overlay`.
+        options: `alpha` (share of the picture itself; 1: the plain picture), `scale`, `palette` and
+            `solid` of `reports.heatmap.overlay`.
 
     Raises TypeError for an attribution of a text, and for what is none; ConfigurationError where no
     picture is known.

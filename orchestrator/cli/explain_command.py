@@ -108,6 +108,12 @@ def write(found: "Sequence[Compared]", content: Any, output: Path | None, palett
 Palette = Annotated[
     str, typer.Option("--palette", help="blue-red (colour-blind safe) or green-red")
 ]
+Alpha = Annotated[
+    float,
+    typer.Option(
+        "--alpha", min=0, max=1, help="share of the picture under a heatmap; 1: the plain picture"
+    ),
+]
 
 
 def explain(  # noqa: PLR0913 - the options of a command line
@@ -128,9 +134,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
         Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
     ] = None,
     palette: Palette = "blue-red",
-    alpha: Annotated[
-        float, typer.Option("--alpha", min=0, max=1, help="blending of a picture's heatmap")
-    ] = 0.5,
+    alpha: Alpha = 0.5,
     device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
     json_: opt.AsJson = False,
 ) -> None:

@@ -190,7 +190,7 @@ def _closing(summary: Summary) -> list[Statement]:
     if found is None:
         return []
     text = (
-        f"conservation over {found.attributions} attributions: largest |gap| {found.worst:.1e}, "
+        f"ledgers of {found.attributions} attributions: largest |gap| {found.worst:.1e}, "
         f"mean {found.mean:.1e} of the sum of |terms|"
     )
     return [Statement(kind="fact", text=text)]

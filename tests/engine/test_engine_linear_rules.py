@@ -105,16 +105,49 @@ def test_converted_to_relevance_form(name: str, rule: str) -> None:
     )
 
 
+@pytest.mark.parametrize("base", [PLAIN, RELEVANCE], ids=["gradient form", "relevance form"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_gamma_as_transexplain_states_it(name: str) -> None:
+def test_gamma_as_transexplain_states_it(name: str, base: Composite) -> None:
+    """Contributions are raised, not weights, which differs for inputs below 0."""
     shape, operator = OPERATORS[name]
+    assert (inputs(2, *shape) < 0).any()
     rule = LinearRule(gamma=0.25, epsilon=0.05, gamma_form="transexplain")
+    written = sink.transexplain_gamma(0.25, 0.05)
     check(
-        replace(PLAIN, linear=rule),
+        replace(base, linear=rule),
         shape,
         operator,
-        lambda x: sink.transexplain_gamma(operator, x, 0.25, 0.05),
+        lambda x: sink.by_output(*sink.contributions(operator, x), written),
     )
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        # contributions 2 and -1 count 3 and -1, z = 1: shares 3/2 and -1/2
+        ([2.0, -1.0], [1.5, -0.5]),
+        # contributions -2 and 1 count -2 and 1.5, z = -1: shares 4 and -3 of -1
+        ([-2.0, 1.0], [-4.0, 3.0]),
+    ],
+)
+def test_transexplains_gamma_on_one_output(x: list[float], expected: list[float]) -> None:
+    rule = LinearRule(gamma=0.5, epsilon=1e-12, gamma_form="transexplain")
+    weight = torch.ones(1, 2).double()
+    leaf = torch.tensor([x]).double()
+    passes = propagated(lambda x: F.linear(x, weight), leaf, replace(PLAIN, linear=rule))
+    found = passes.relevance(torch.ones(1, 1))
+    torch.testing.assert_close(found, torch.tensor([expected]).double(), rtol=1e-9, atol=1e-9)
+
+
+def test_what_meets_a_denominator_of_0_is_booked_as_lost() -> None:
+    """z = -0.25 and gamma P = 0.5: epsilon = 0.25 brings the denominator to 0."""
+    rule = LinearRule(gamma=0.5, epsilon=0.25, gamma_form="transexplain")
+    passes = propagated(lambda x: F.linear(x, WEIGHT), X, replace(PLAIN, linear=rule))
+    seed = torch.ones(1, 1).double()
+    relevance = passes.relevance(seed)
+    assert not relevance.any()
+    [ledger] = close(passes, relevance, seed)
+    assert ledger.rules == -0.25
 
 
 #: name -> rule, twin

@@ -154,7 +154,8 @@ def test_ledgers_close_and_amplification_is_kept() -> None:
     seed = seeds(found.logits.shape)[0]
     positions = found.relevance(seed).sum(-1).numpy()
     ledgers = found.book.close(positions, 0 * positions, found.explained(seed.numpy()))
-    for ledger, one in zip(ledgers, wanted, strict=True):
+    for own, ledger, one in zip(positions, ledgers, wanted, strict=True):
+        assert own[: len(one.relevance)] == pytest.approx(one.relevance, rel=1e-9, abs=1e-12)
         assert abs(ledger.gap) <= 1e-12 * ledger.magnitude
         assert one.ledger is not None
         assert ledger.biases_by_kind == pytest.approx(one.ledger.biases_by_kind, rel=1e-9)

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.engine.attention_parts import AttentionPass, read_attention
+from transexplain.engine.propagate import propagate
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.attention_flow import _flows
 from transexplain.methods.global_maps import mean_heads
 from transexplain.methods.map_passes import MapMethod, global_maps
+from transexplain.methods.relevance import chefer_rules
 from transexplain.models.loaded_model import Batch
 from transexplain.types.items import Item
 
@@ -38,8 +40,9 @@ def rows_read(name: str) -> Tensor:
         return maps.rows_read()[0]
 
 
-def relevance(name: str, method: str, **params: Any) -> np.ndarray:
-    found = te.explain(ready(name).model, ready(name).items[0], method, "class:0", **params)
+def relevance(name: str, method: str, label: int = 0, **params: Any) -> np.ndarray:
+    target = f"class:{label}"
+    found = te.explain(ready(name).model, ready(name).items[0], method, target, **params)
     return found[0].relevance
 
 
@@ -88,6 +91,69 @@ def test_ablations_of_transformer_attribution() -> None:
     )
     without = relevance("BERT", "transformer-attribution", gradient=False)
     assert not np.allclose(without, both)
+
+
+OfLayer = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def at_maps(name: str, label: int = 0) -> list[OfLayer]:
+    """Of each layer (H, T, T): attention, gradient of a class, relevance by Chefer's rules."""
+    model, batch, found = ready(name).model, batch_of(name), passed(name)
+    seed = torch.eye(found.logits.shape[1])[label : label + 1]
+    propagation = propagate(
+        lambda taps: model.run(batch, at=model.default_at, taps=taps),
+        chefer_rules("chefer-lrp", model.default_at, variant="paper"),
+        1,
+        module=model.module,
+        record_attention=True,
+    )
+    arriving = propagation.relevance_of(seed, propagation.attention, last=True)
+    gradients = found.gradients(seed, found.maps, last=True)
+    weights, of_class, relevant = (
+        [one.detach().double().numpy()[0] for one in layers]
+        for layers in (found.maps, gradients, arriving)
+    )
+    return list(zip(weights, of_class, relevant, strict=True))
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("name", ["BERT", "ViT"])
+def test_transformer_attribution_by_hand(name: str, gradient: bool) -> None:
+    """C = prod (I + E_h[(F * R)^+]), F the gradient of A, or in the ablation A itself."""
+    product: np.ndarray | float = 1.0
+    for attention, of_class, arriving in at_maps(name):
+        heads, size, _ = attention.shape
+        factor = of_class if gradient else attention
+        block = np.eye(size)
+        for head, query, key in itertools.product(range(heads), range(size), range(size)):
+            contribution = factor[head, query, key] * arriving[head, query, key]
+            block[query, key] += max(0.0, contribution) / heads
+        product = block @ product if np.ndim(product) else block
+    found = relevance(name, "transformer-attribution", gradient=gradient).reshape(-1)
+    expected = (product - np.eye(len(product)))[0, -found.size :]
+    assert np.abs(expected).max() > 1e-9
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("name", ["BERT", "ViT"])
+def test_attention_gradcam_by_hand(name: str, layer: int) -> None:
+    """The class token's row without its column is the feature map, a head a channel."""
+    largest = 0.0
+    for label in (0, 1, 2):
+        attention, gradient, _ = at_maps(name, label)[layer]
+        heads, size, _ = attention.shape
+        expected = [0.0] * size
+        for key in range(1, size):
+            total = 0.0
+            for head in range(heads):
+                weight = sum(gradient[head, 0, other] for other in range(1, size)) / (size - 1)
+                total += weight * attention[head, 0, key]
+            expected[key] = max(0.0, total / heads)
+        found = relevance(name, "attention-gradcam", label, layer=layer).reshape(-1)
+        np.testing.assert_allclose(found, expected[-found.size :], rtol=1e-6, atol=1e-12)
+        largest = max(largest, *expected)
+    assert largest > 1e-9
 
 
 def test_gae_is_the_sum_over_paths() -> None:

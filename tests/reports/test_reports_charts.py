@@ -121,7 +121,9 @@ def test_a_page_of_pictures_carries_no_library(db: Database) -> None:
     with_words = render_html(summary)
     without = render_html(replace(summary, classes=()))
     assert len(with_words) - len(without) > 500_000 > len(without)
-    assert len(specifications(with_words)) == 2 and specifications(without) == []
+    # without a library the scatter of the conservation stays a picture
+    assert len(specifications(with_words)) == 3 and len(specifications(without)) == 1
+    assert "vegaEmbed" not in without.partition("<body")[0]
     assert len(with_words.encode()) < 3_000_000
 
 

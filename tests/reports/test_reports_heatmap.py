@@ -13,6 +13,7 @@ from PIL import Image
 from transexplain.errors import ConfigurationError
 from transexplain.reports.heatmap import (
     PALETTES,
+    colour,
     colour_bar,
     data_uri,
     overlay,
@@ -52,7 +53,7 @@ def test_green_red_makes_positive_green() -> None:
 
 def test_upsampling_is_bilinear() -> None:
     white = Image.new("RGB", (64, 64), "white")
-    away = 255 - pixels(overlay(white, np.array([[0.0, 1.0]]), alpha=1.0))[32, :, 2]
+    away = 255 - pixels(overlay(white, np.array([[0.0, 1.0]]), alpha=0.0))[32, :, 2]
     assert away[:16].max() == 0  # flat up to the first centre
     assert (np.diff(away) >= 0).all() and away[-1] > 180
     assert len(set(away[16:48].tolist())) > 25  # a ramp, not a step
@@ -64,12 +65,32 @@ def test_stronger_relevance_covers_more() -> None:
     assert covered[2] < covered[45] < covered[-3]
 
 
-def test_alpha_is_the_share_covered_at_full_strength() -> None:
-    black = Image.new("RGB", (8, 8))
-    full = pixels(overlay(black, np.ones((2, 2)), alpha=1.0))
-    half = pixels(overlay(black, np.ones((2, 2)), alpha=0.5))
-    assert np.abs(half - full / 2).max() <= 1
-    assert np.array_equal(pixels(overlay(black, np.ones((2, 2)), alpha=0.0)), pixels(black))
+@pytest.mark.parametrize("solid", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 0.5, 1.0])
+def test_overlay_is_transexplains_equation(alpha: float, solid: bool) -> None:
+    """alpha * image + (1 - alpha) * colours, pixel by pixel; one patch for each pixel."""
+    picture = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    grid = np.random.default_rng(1).uniform(-1, 1, (4, 5))
+    grid[0, 0], grid[1, 1] = 0.0, 1.0
+    drawn = pixels(overlay(picture, grid, alpha=alpha, scale=1.0, solid=solid))
+    for row, column in np.ndindex(4, 5):
+        relevance, below = grid[row, column], picture[row, column].astype(float)
+        if solid:
+            colours = np.array(colour(relevance))
+        else:  # a layer that lets the picture through where there is little relevance
+            covers = np.array(colour(np.copysign(0.5 + 0.5 * abs(relevance), relevance)))
+            colours = (1 - abs(relevance)) * below + abs(relevance) * covers
+        expected = alpha * below + (1 - alpha) * colours
+        assert np.abs(drawn[row, column] - expected).max() <= 0.5 + 1e-9
+
+
+def test_alpha_1_is_the_plain_picture_and_solid_alpha_0_the_colours_alone() -> None:
+    grid = np.array([[0.0, 1.0], [-1.0, 0.5]])
+    assert np.array_equal(pixels(overlay(GREY, grid, alpha=1.0)), pixels(GREY))
+    ends = pixels(overlay(GREY, grid, alpha=0.0, solid=True))
+    assert ends[0, 0].tolist() == list(colour(0.0)) and ends[0, -1].tolist() == list(colour(1.0))
+    white = Image.new("RGB", GREY.size, "white")
+    assert np.array_equal(ends, pixels(overlay(white, grid, alpha=0.0, solid=True)))
 
 
 def test_a_shared_scale_makes_pictures_comparable() -> None:

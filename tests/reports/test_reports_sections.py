@@ -14,7 +14,7 @@ from transexplain.reports.phrasing import short
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_section import Groups
-from transexplain.reports.sections.measured_faithfulness import Conservation
+from transexplain.reports.sections.relevance_conserved import Conservation
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
@@ -95,7 +95,7 @@ def test_doubts_come_before_what_was_found(db: Database) -> None:
     )
     assert isinstance(summary.conservation, Conservation)
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
-    assert verdict(broken).text.startswith("Do not rely on this audit: explanations do not add up")
+    assert verdict(broken).text.startswith("Do not rely on this audit: the books of its")
 
 
 def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,10 +38,12 @@ from transexplain.store import (
 )
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Part
+from transexplain.store.part_summary import LedgerSums
 from transexplain.store.part_writing import part_rows
 from transexplain.store.schema import result_part
 from transexplain.types.items import Attribution
 from transexplain.types.plans import Shard, ShardResult
+from transexplain.types.relevance_sums import RelevanceSums
 from transexplain.types.scores import MetricScore
 from transexplain.types.tokens import Token, Tokens
 
@@ -350,6 +353,8 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         "truncated": run_totals.truncated(db, run_id),
         "others": run_totals.other_predictions(db, run_id, other, same_data=False),
         "conservation": results.conservation(db, run_id, 2e-7),
+        "relevance sums": results.relevance_sums(db, run_id),
+        "points": results.relevance_points(db, run_id, [range(2, 5), range(8, 9), range(50, 60)]),
         "gaps": run_totals.mean_gaps(db, run_id),
         "mean scores": run_totals.mean_scores(db, run_id, "lrp"),
         "items of": [run_totals.items_of(db, run_id, ["places", "x"], most) for most in (2, 99)],
@@ -386,6 +391,29 @@ def test_old_mixed_and_new_runs_read_alike(db: Database) -> None:
         found = everything(db, save_all(db, save, made), other)
         for name, value in wanted.items():
             assert value == found[name] or _near(value, found[name]), name
+
+
+def test_relevance_is_added_up_exactly_also_of_parts_without_its_sums(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [varied(shard) for shard in make_shards()]
+    new = save_all(db, results.save, made)
+    with monkeypatch.context() as patch:  # parts of a version before had none
+        patch.setattr("transexplain.store.part_summary.relevance_sums", lambda *_: None)
+        older = save_all(db, results.save, made)
+    ledgers = [one.summary.ledgers for one in parts.summaries(db, older)]
+    assert ledgers and all(one is not None and one.relevance is None for one in ledgers)
+    known = [one for one in results.iter_attributions(db, new) if one.ledger is not None]
+    wanted = RelevanceSums.of(
+        [one.logit for one in known], [one.ledger.inputs + one.ledger.special for one in known]
+    )
+    assert wanted.count > 5 and wanted.correlation is not None
+    assert results.relevance_sums(db, new) == results.relevance_sums(db, older) == wanted
+
+
+def test_a_summary_of_an_earlier_version_is_read() -> None:
+    before = msgspec.msgpack.encode([2, 2, 1e-7, 3, b"id", 1.5e-7, [0.0] * 8, [0.0] * 8])
+    assert msgspec.msgpack.decode(before, type=LedgerSums).relevance is None
 
 
 def _near(one: Any, other: Any) -> bool:

@@ -82,20 +82,17 @@ def gamma(value: float) -> Rule:
     return rule
 
 
-def transexplain_gamma(operator: Operator, x: Tensor, value: float, floor: float) -> Messages:
-    """x (w + gamma w^+) above; below its sum, moved away from 0 by epsilon."""
-    weight, bias = dense(operator, x)
-    rows, taken = [], []
-    for row, own in zip(weight.tolist(), bias.tolist(), strict=True):
-        above = [
-            xi * (w + value * max(w, 0)) for xi, w in zip(x.flatten().tolist(), row, strict=True)
-        ]
-        of_bias = own + value * max(own, 0)
-        below = sum(above) + of_bias
-        below += floor if below >= 0 else -floor
-        rows.append([part / below for part in above])
-        taken.append(of_bias / below)
-    return Messages(torch.tensor(rows, dtype=x.dtype), torch.tensor(taken, dtype=x.dtype))
+def transexplain_gamma(value: float, floor: float) -> Rule:
+    """(c + gamma c^+) / (sum c + gamma sum c^+ + epsilon sign(sum c)), the bias one more c."""
+
+    def rule(row: Tensor, bias: float) -> tuple[list[float], float]:
+        parts = [*row.tolist(), bias]
+        z = sum(parts)
+        below = z + value * sum(c for c in parts if c > 0) + (floor if z >= 0 else -floor)
+        shares = [(c + value * c if c > 0 else c) / below for c in parts]
+        return shares[:-1], shares[-1]
+
+    return rule
 
 
 def alpha_beta(alpha: float, beta: float) -> Rule:

@@ -238,10 +238,13 @@ def _signed_pull(
 
 
 class PaperGamma(Function):
-    """LRP-gamma as TransExplain 3.2.4.2 states it: w + gamma w^+ above and below.
+    """LRP-gamma as TransExplain 3.2.4.2 states it: positive contributions count 1 + gamma times.
 
-    The denominator can cross zero, where only epsilon keeps it finite; the largest amplification
-    |z / denominator| is booked.
+    R_i = sum_j (c_ij + gamma c_ij^+) / (z_j + gamma P_j + epsilon sign(z_j)) R_j, where
+    c_ij = x_i w_ij and P_j is the sum of the positive contributions to z_j; the bias is one
+    contribution more. The denominator can cross zero for z_j < 0, and epsilon does not prevent it,
+    so that the largest amplification |z / denominator| is booked. Transposed:
+    g_x = (1 + gamma/2) W^T s + gamma/2 sign(x) |W|^T s.
     """
 
     @staticmethod
@@ -255,32 +258,28 @@ class PaperGamma(Function):
     ) -> Tensor:
         """z, by the operator itself."""
         z = value()
-        denominator = at.apply(x, _raised(at.weight, rule.gamma))
-        if at.bias is not None:
-            denominator = denominator + _raised(at.bias, rule.gamma)
-        # 0 counts as positive, so that epsilon keeps the quotient finite there too
-        sign = torch.where(denominator < 0, -1.0, 1.0).to(z.dtype)
-        share = z / (denominator + rule.epsilon * sign)
+        stabiliser = torch.full_like(z, rule.epsilon).copysign(z)
+        below = z + rule.gamma * contributions(at, x, positive=True) + stabiliser
+        share = torch.where(below == 0, 0, z / below)
         to.amplification(share)
-        lost = z * (rule.epsilon / (denominator.abs() + rule.epsilon))
+        # where the denominator is 0, all that arrives is lost
+        lost = torch.where(below == 0, z, share * stabiliser)
         ctx.save_for_backward(x, share, lost)
         ctx.rest = (rule, at, to)
         return z
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """One transposed product."""
+        """Two transposed products."""
         x, share, lost = ctx.saved_tensors
         rule, at, to = ctx.rest
-        s = share * gradients[0]
+        s, half = share * gradients[0], rule.gamma / 2
         if at.bias is not None:
-            to.bias(_raised(at.bias, rule.gamma) * s)
+            to.bias((at.bias + rule.gamma * at.bias.clamp(min=0)) * s)
         to.rule(lost * gradients[0])
-        return at.pull(s, _raised(at.weight, rule.gamma), x), None, None, None, None
-
-
-def _raised(value: Tensor, gamma: float) -> Tensor:
-    return value + gamma * value.clamp(min=0)
+        out = at.pull(s, at.weight, x).mul_(1 + half)
+        raised = at.pull(s, at.weight.abs(), x).mul_(x.sign())
+        return out.add_(raised, alpha=half), None, None, None, None
 
 
 class AlphaBeta(Function):

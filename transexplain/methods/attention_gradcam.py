@@ -32,13 +32,15 @@ def explain(
 ) -> BatchExplanation:
     """ReLU of the mean over heads of w_h A_h, w_h the mean gradient of head h.
 
-    Selvaraju et al. 2017, Eq. 1-2, with the heads of the last layer as channels.
+    Selvaraju et al. 2017, Eq. 1-2. The channels are the heads of the last layer, the feature map
+    is the row that the classifier reads (of the class token) without that token's own column
+    (Chefer et al. 2021a, section 4 and appendix A), which gets no relevance.
 
     Args:
         model, batch, resolve, method: of every method; see `batch_explanation`.
         layer: counted from 0, or from the end where negative.
-        variant: `authors` scales the map from 0 to 1 and leaves position 0 out; where all entries
-            are equal their code gives NaN, and this 0.
+        variant: `authors` takes the weights of texts over the whole map, scales the map from 0 to 1
+            and leaves position 0 out; where all entries are equal their code gives NaN, and this 0.
         padded_length: T of the authors' code.
 
     Returns:
@@ -65,13 +67,13 @@ def _as_they_are(maps: Maps) -> list[Tensor]:
 
 
 def _cam(maps: Maps) -> list[Tensor]:
-    """(B, T, T) over each item's own positions."""
+    """(B, T, T) whose row q is the map of position q over each item's other own positions."""
     (weights,), (gradient,) = maps.weights, maps.gradients
     own = maps.own.to(gradient)
-    count = own.sum(dim=1)[:, None]
+    others = own[:, None] * (1 - torch.eye(own.shape[1]).to(gradient))
     # attention to padding is 0, but has a gradient
-    share = torch.einsum("bhqk,bq,bk->bh", gradient, own, own) / count**2
-    return [(weights * share[:, :, None, None]).mean(dim=1).clamp(min=0)]
+    share = (gradient * others[:, None]).sum(dim=-1) / others.sum(dim=-1).clamp(min=1)[:, None]
+    return [(weights * share[..., None]).mean(dim=1).clamp(min=0) * others]
 
 
 def _authors(batch: Batch, found: Sequence[Tensor], *, length: int | None) -> Array:

@@ -1,6 +1,7 @@
 """Transformer attribution: Chefer et al. 2021a, Transformer Interpretability Beyond Attention."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -41,7 +42,8 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Args:
         model, batch, resolve, method: of every method; see `batch_explanation`.
         start_layer: the first block, counted from 0 (their experiments on pictures use 1).
-        gradient: False leaves dA out.
+        gradient: False is their ablation without gradients: A in the place of dA. Under `authors`
+            R stands alone, as in their released code.
         only_block: one block instead of the product; -1 is their block 1 (nearest to the output),
             1 their block B-1.
         variant: `paper` takes off the identity of the product; `authors` leaves it, normalises
@@ -83,7 +85,8 @@ def _means(maps: Maps) -> list[Tensor]:
 
 
 def _product(maps: Maps) -> list[Tensor]:
-    return [accumulated(_means(maps))]
+    factors = maps if maps.gradients else replace(maps, gradients=maps.weights)
+    return [accumulated(_means(factors))]
 
 
 def _authors(

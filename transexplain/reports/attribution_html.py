@@ -40,14 +40,14 @@ def attribution_html(attribution: Attribution) -> str:
 
 
 def drawn_picture(
-    attribution: Attribution, image: Any = None, *, alpha: float = 0.7
+    attribution: Attribution, image: Any = None, *, alpha: float = 0.3
 ) -> Image.Image | None:
     """A picture of a readable size under its heatmap; None where no picture is known.
 
     Args:
         attribution: of a picture.
         image: PIL image, array (H, W, 3) or path; None: the picture that the attribution knows.
-        alpha: how much of the picture the strongest relevance covers, 0 to 1.
+        alpha: share of the picture itself, 0 to 1; see `heatmap.overlay`.
 
     Raises ConfigurationError for an `image` that is no picture, ItemError for a file that is none.
     """

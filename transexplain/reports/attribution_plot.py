@@ -23,7 +23,7 @@ def plot(
     *,
     ax: "Axes | None" = None,
     most: int = 20,
-    alpha: float = 0.7,
+    alpha: float = 0.3,
 ) -> "Axes":
     """Draw an attribution: a bar for each word, or a picture under its heatmap.
 
@@ -32,7 +32,7 @@ def plot(
         image: the picture that was explained, PIL image, array (H, W, 3) or path; None: the one
             that the attribution knows, else the heatmap alone. For pictures only.
         ax: matplotlib axes to draw into; None: of a new figure.
-        alpha: how much of `image` the strongest relevance covers, 0 to 1.
+        alpha: share of `image` itself, 0 to 1, where the relevance is strongest; 1: the image.
         most: words; of a longer text those with the largest |relevance|, in reading order.
 
     Returns: the axes.

@@ -138,28 +138,32 @@ def overlay(
     scale: float | None = None,
     palette: str = "diverging",
     box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
+    solid: bool = False,
 ) -> Image.Image:
-    """`image` with the relevance of its patches laid over it, upsampled bilinearly.
+    """alpha * image + (1 - alpha) * colours of the relevance, upsampled bilinearly.
 
-    Opacity grows with |relevance|: where it is 0 the picture is unchanged, at `scale` and beyond
-    the colour covers `alpha` of it.
+    TransExplain, section 3.3.1. The colours are a layer whose opacity grows with
+    |relevance|, so that the picture is unchanged where there is none; `solid` ones cover all of
+    it, as the paper's equation has them.
 
     Args:
         image: PIL image of any mode, or array (H, W[, 1|3|4]), uint8, uint16 or float in 0 to 1.
         relevance: (rows, cols) over the `box` of the picture, signed, any unit.
-        alpha: blending coefficient, 0 to 1.
+        alpha: share of the picture itself, 0 to 1; at 1 it is the plain picture.
         scale: |relevance| that gets the full colour, the same for all pictures to be compared;
             None: the largest of this picture.
         palette: name in `palettes.PALETTES`.
         box: left, top, right, bottom of the part that the model saw, as fractions.
+        solid: whether no relevance has a colour too, near white.
 
     Returns: RGB picture (H, W).
     Raises: ConfigurationError for NaN, infinity, a wrong shape, alpha or scale.
     """
     base = rgb(image).copy()
     seen = _part(base, box)
-    colours, opacity = _layer(relevance, seen.shape[:2], alpha=alpha, scale=scale, palette=palette)
-    seen += opacity[..., None] * (colours - seen)
+    shares = _upsampled(_shares(_grid(relevance), scale), seen.shape[:2])
+    colours, opacity = _solid(shares, palette) if solid else _coloured(shares, palette)
+    seen += _of_colours(alpha) * opacity[..., None] * (colours - seen)
     return Image.fromarray(np.rint(base).astype(np.uint8))
 
 
@@ -186,7 +190,8 @@ def tile(
     """The heatmap alone, RGBA of `width` pixels: 0 is transparent, so it sits on any page."""
     grid = _grid(relevance)
     height = max(1, round(width * grid.shape[0] / grid.shape[1]))
-    colours, opacity = _layer(grid, (height, width), alpha=1.0, scale=scale, palette=palette)
+    shares = _upsampled(_shares(grid, scale), (height, width))
+    colours, opacity = _coloured(shares, palette)
     pixels = np.concatenate([colours, opacity[..., None] * 255], axis=-1)
     return Image.fromarray(np.rint(pixels).astype(np.uint8), "RGBA")
 
@@ -196,7 +201,7 @@ def segments(
     labels: NDArray[Any],
     *,
     picture: Picture | None = None,
-    alpha: float = 0.6,
+    alpha: float = 0.4,
     scale: float | None = None,
     palette: str = "diverging",
 ) -> Image.Image:
@@ -220,8 +225,8 @@ def segments(
     place = parts[np.ix_(down, across)]
     shares = _shares(_grid(np.atleast_2d(relevance)), scale)
     # -1 reads the last: no relevance
-    colours, opacity = _coloured(np.append(shares, 0.0)[place], alpha, palette)
-    drawn = base + opacity[..., None] * (colours - base)
+    colours, opacity = _coloured(np.append(shares, 0.0)[place], palette)
+    drawn = base + _of_colours(alpha) * opacity[..., None] * (colours - base)
     edge = np.zeros(place.shape, dtype=bool)
     edge[:, 1:] |= place[:, 1:] != place[:, :-1]
     edge[1:] |= place[1:] != place[:-1]
@@ -249,7 +254,7 @@ _PALEST = 96  # grey of black in a muted picture
 def colour_bar(*, width: int = 256, height: int = 12, palette: str = "diverging") -> Image.Image:
     """The key to a heatmap, RGBA: from -scale at the left over transparent 0 to +scale."""
     ramp = np.linspace(-1.0, 1.0, width)[None]
-    colours, opacity = _layer(ramp, (height, width), alpha=1.0, scale=1.0, palette=palette)
+    colours, opacity = _coloured(_upsampled(ramp, (height, width)), palette)
     pixels = np.concatenate([colours, opacity[..., None] * 255], axis=-1)
     return Image.fromarray(np.rint(pixels).astype(np.uint8), "RGBA")
 
@@ -306,30 +311,34 @@ def data_uri(image: Image.Image, *, quality: int = 86) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def _layer(
-    relevance: NDArray[Any],
-    shape: tuple[int, int],
-    *,
-    alpha: float,
-    scale: float | None,
-    palette: str,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Colours (H, W, 3) in 0 to 255 and opacity (H, W) in 0 to 1."""
-    share = _shares(_grid(relevance), scale)
-    share = cv2.resize(share, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR)
-    return _coloured(np.clip(share, -1.0, 1.0), alpha, palette)
+Layer = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def _coloured(
-    share: NDArray[np.float64], alpha: float, palette: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Colours (H, W, 3) in 0 to 255 and opacity (H, W) of shares in -1 to 1."""
+def _upsampled(shares: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Shares (H, W) in -1 to 1 from those of the patches."""
+    larger = cv2.resize(shares, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR)
+    found: NDArray[np.float64] = np.clip(larger, -1.0, 1.0)
+    return found
+
+
+def _of_colours(alpha: float) -> float:
+    """The share 1 - alpha of the colours."""
     if not 0.0 <= alpha <= 1.0:
         raise ConfigurationError(f"alpha must lie between 0 and 1, not {alpha}")
+    return 1.0 - alpha
+
+
+def _coloured(share: NDArray[np.float64], palette: str) -> Layer:
+    """Colours (H, W, 3) in 0 to 255 and opacity (H, W) in 0 to 1 of shares in -1 to 1."""
     # opacity shows the strength; a pale colour would only lighten dark pictures
     deep = np.copysign(0.5 + 0.5 * np.abs(share), share)
-    colours = table(palette)[np.rint((deep + 1.0) * 128).astype(np.intp)].astype(np.float64)
-    return colours, alpha * np.abs(share)
+    return _solid(deep, palette)[0], np.abs(share)
+
+
+def _solid(share: NDArray[np.float64], palette: str) -> Layer:
+    """The same where the colour alone shows the strength."""
+    places = np.rint((share + 1.0) * _HALF).astype(np.intp)
+    return table(palette)[places].astype(np.float64), np.ones_like(share)
 
 
 def _shares(grid: NDArray[np.float64], scale: float | None) -> NDArray[np.float64]:

@@ -88,5 +88,5 @@ def _cell(one: Attribution, picture: Any | None, palette: str) -> Markup:
     if picture is None:
         return Markup(data_uri(tile(one.relevance, width=_CELL, palette=palette)))
     under = resized(picture, smallest=_CELL, largest=_CELL * 2)
-    drawn = overlay(under, one.relevance, box=one.features.box, alpha=0.6, palette=palette)
+    drawn = overlay(under, one.relevance, box=one.features.box, alpha=0.4, palette=palette)
     return Markup(data_uri(drawn))

@@ -17,10 +17,10 @@ from transexplain.reports.sections.item_fates import Confusion, Counts
 from transexplain.reports.sections.manifest_section import Provenance
 from transexplain.reports.sections.measured_faithfulness import (
     ClassSensitivity,
-    Conservation,
     Faithfulness,
 )
 from transexplain.reports.sections.previous_run import Previous
+from transexplain.reports.sections.relevance_conserved import Conservation
 from transexplain.reports.sections.untested import Untested
 from transexplain.types.scores import Approximation
 

@@ -49,6 +49,9 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "relative_gap_mean": ("share", "its mean over attributions"),
     "relative_gap_tolerance": ("share", "for the model's number type"),
     "gaps_above": ("attributions", "above the tolerance; gate: `max_gap_above`"),
+    "relevance_error": ("share", "mean |logit - sum of relevance| / |logit|, of all positions"),
+    "relevance_correlation": ("correlation", "of logit and sum of relevance over attributions"),
+    "biases_share": ("share", "of the mean sizes of the ledger's entries that biases take"),
     "class_sensitivity": (
         "0 to 1",
         "0: the same map whatever class is explained, 0.5: unrelated maps; gate: "
@@ -155,6 +158,9 @@ def _evidence(summary: Summary) -> Iterator[RunMetric]:
         yield from _made("relative_gap_tolerance", ledgers.tolerance)
         if ledgers.tolerance is not None:
             yield from _made("gaps_above", ledgers.above)
+        yield from _made("relevance_error", ledgers.relevance_error, ledgers.attributions)
+        yield from _made("relevance_correlation", ledgers.correlation, ledgers.attributions)
+        yield from _made("biases_share", ledgers.size_shares.get("biases"))
     if sensitivity is not None:
         yield from _made("class_sensitivity", sensitivity.mean, sensitivity.items)
     for row in summary.faithfulness.rows if summary.faithfulness else ():

@@ -11,6 +11,7 @@ from transexplain.store.part_columns import decoded, encoded, squeezed, unsqueez
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.types.bins import bin_of
 from transexplain.types.items import ItemOutcome
+from transexplain.types.relevance_sums import RelevanceSums
 
 Rows = NDArray[np.int64]
 
@@ -26,6 +27,8 @@ class LedgerSums(msgspec.Struct, array_like=True, frozen=True):
     gaps: float  #: sum of the relative gaps
     sums: list[float]  #: of each entry
     absolute: list[float]  #: of each entry's size
+    #: relevance beside the logits; None: a version before this wrote the part
+    relevance: RelevanceSums | None = None
 
 
 class GroupItems(msgspec.Struct, array_like=True, frozen=True):
@@ -85,6 +88,7 @@ def summarised(
     margin: float | None,
     ledgers: NDArray[np.float64],
     ledgered: Rows,
+    logits: NDArray[np.float64],
     mentioned: Mapping[str, Collection[int]],
 ) -> PartSummary:
     """The summary of the items of a part.
@@ -96,9 +100,11 @@ def summarised(
         margin: the largest of the wrong answers.
         ledgers: (N, 8) the entries of each in the order of `LEDGER_ENTRIES`.
         ledgered: (N,) place of the item of each.
+        logits: (N,) that each explains.
         mentioned: group -> places of the items that mention it.
     """
-    gaps = relative_gaps(dict(zip(LEDGER_ENTRIES, ledgers.T, strict=True)))
+    entries = dict(zip(LEDGER_ENTRIES, ledgers.T, strict=True))
+    gaps = relative_gaps(entries)
     return PartSummary(
         attributions=counts[0],
         mentions=counts[1],
@@ -108,7 +114,7 @@ def summarised(
         sizes=sorted(Counter(map(bin_of, sizes.tolist())).items()),
         largest=float(sizes.max(initial=0.0)),
         margin=margin,
-        ledgers=_ledgers(outcomes, ledgers, ledgered, gaps),
+        ledgers=_ledgers(outcomes, ledgers, ledgered, gaps, relevance_sums(entries, logits)),
         groups=[
             _group(name, places, len(outcomes), ledgered, gaps)
             for name, places in mentioned.items()
@@ -120,6 +126,13 @@ def relative_gaps(entries: Mapping[str, NDArray[np.float64]]) -> NDArray[np.floa
     """(N,) as `Ledger.relative_gap`, of the entries by name."""
     gaps, magnitudes = np.abs(entries["gap"]), entries["magnitude"]
     return np.where(magnitudes == 0.0, gaps, gaps / np.where(magnitudes == 0.0, 1.0, magnitudes))
+
+
+def relevance_sums(
+    entries: Mapping[str, NDArray[np.float64]], logits: NDArray[np.float64]
+) -> RelevanceSums:
+    """The relevance of all positions, special ones too, beside the logits (N,)."""
+    return RelevanceSums.of(logits, entries["inputs"] + entries["special"])
 
 
 def margin_of(outcome: ItemOutcome, places: Mapping[str, int]) -> float | None:
@@ -156,6 +169,7 @@ def _ledgers(
     ledgers: NDArray[np.float64],
     ledgered: Rows,
     gaps: NDArray[np.float64],
+    relevance: RelevanceSums,
 ) -> LedgerSums | None:
     if not len(gaps):
         return None
@@ -170,6 +184,7 @@ def _ledgers(
         gaps=float(gaps.sum()),
         sums=ledgers.sum(axis=0).tolist(),
         absolute=np.abs(ledgers).sum(axis=0).tolist(),
+        relevance=relevance,
     )
 
 

@@ -223,5 +223,6 @@ def _summary(some: _Some, relevance: EncodedMany, places: Mapping[str, int]) -> 
         margin=max((float(one) for one in margins if one is not None), default=None),
         ledgers=ledger_table(attributions.records)[there],
         ledgered=attributions.of[there],
+        logits=np.array([one.logit for one in attributions.records], dtype=np.float64)[there],
         mentioned=mentioned,
     )

@@ -24,7 +24,14 @@ from transexplain.store.readers import (
     iter_scores,
 )
 from transexplain.store.rows import Row, failure_rows
-from transexplain.store.run_totals import accuracy, aggregate, aggregates, conservation
+from transexplain.store.run_totals import (
+    accuracy,
+    aggregate,
+    aggregates,
+    conservation,
+    relevance_points,
+    relevance_sums,
+)
 from transexplain.store.runs import Claim, require
 from transexplain.store.schema import (
     attribution,
@@ -167,6 +174,8 @@ __all__ = [
     "iter_items",
     "iter_mentions",
     "iter_scores",
+    "relevance_points",
+    "relevance_sums",
     "save",
 ]
 

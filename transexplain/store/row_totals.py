@@ -64,6 +64,17 @@ def ledgers(
     return (n, worst, gaps, int(above), sums[:width], sums[width:]) if n else None
 
 
+def explained_sums(connection: Connection, run_id: str) -> Sequence[tuple[int, float, float]]:
+    """Of every attribution with a ledger: row of its item, logit, relevance of all positions."""
+    query = (
+        select(item.c.index, attribution.c.logit, attribution.c.inputs + attribution.c.special)
+        .join(item)
+        .where(attribution.c.run_id == run_id, attribution.c.total.is_not(None))
+        .order_by(item.c.index)
+    )
+    return [(row, logit, summed) for row, logit, summed in connection.execute(query)]
+
+
 def worst_ledger(connection: Connection, run_id: str) -> tuple[int, str]:
     """Row and id of the item with the largest relative gap, the first among equals."""
     query = (

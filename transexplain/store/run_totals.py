@@ -18,10 +18,12 @@ from transexplain.store.database import Database
 from transexplain.store.part_columns import decoded, encoded
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.part_summary import LedgerSums, relative_gaps
+from transexplain.store.part_summary import relevance_sums as part_relevance
 from transexplain.store.readers import iter_predictions
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
 from transexplain.store.schema import item, shard_aggregate
+from transexplain.types.relevance_sums import RelevanceSums
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
 _BEGINNING = 1024  #: bytes, packed: the version comes first
@@ -159,7 +161,7 @@ def conservation(
     if rows is not None:
         count, worst_gap, gaps, _, *added = rows
         item_id = encoded(place[1]) or b""
-        sums.append(LedgerSums(0, count, worst_gap, place[0], item_id, gaps, *added))
+        sums.append(LedgerSums(0, count, worst_gap, place[0], item_id, gaps, added[0], added[1]))
     open_parts = []
     for one in parts.summaries(db, run_id):
         if one.summary.ledgers is not None:
@@ -181,6 +183,59 @@ def conservation(
         sums=_added([one.sums for one in sums]),
         absolute=_added([one.absolute for one in sums]),
     )
+
+
+def relevance_sums(db: Database, run_id: str) -> RelevanceSums:
+    """The relevance of all positions beside the logit, over all attributions with a ledger.
+
+    Raises ConfigurationError for an unknown run.
+    """
+    with db.read() as connection:
+        require(connection, run_id)
+        rows = row_totals.explained_sums(connection, run_id)
+    _, logits, sums = zip(*rows, strict=True) if rows else ((), (), ())
+    found, older = [RelevanceSums.of(logits, sums)], []
+    for one in parts.summaries(db, run_id):
+        if one.summary.ledgers is None:
+            continue
+        if (relevance := one.summary.ledgers.relevance) is None:
+            older.append(one.key)
+        else:
+            found.append(relevance)
+    found += parts.read(db, run_id, _relevance_of, older)
+    return RelevanceSums.merged(found)
+
+
+def _relevance_of(part: Part) -> RelevanceSums:
+    there = part.explained.ledgered
+    entries = {name: of_each[there] for name, of_each in part.explained.ledger_entries().items()}
+    return part_relevance(entries, part.explained.logit[there])
+
+
+def relevance_points(
+    db: Database, run_id: str, ranges: Sequence[range]
+) -> list[tuple[float, float]]:
+    """(logit, relevance of all positions) of the attributions of these rows of the data.
+
+    Only parts that may hold some are read. Raises ConfigurationError for an unknown run.
+    """
+    with db.read() as connection:
+        require(connection, run_id)
+        older = row_totals.explained_sums(connection, run_id)
+    found = []
+    for rows in ranges:
+        inside = [*older]
+        for some in parts.read(db, run_id, _points_of, rows=rows):
+            inside += some
+        found += sorted(one for one in inside if one[0] in rows)
+    return [(logit, summed) for _, logit, summed in found]
+
+
+def _points_of(part: Part) -> list[tuple[int, float, float]]:
+    given = part.explained
+    entries = given.ledger_entries()
+    columns = (part.rows[given.of], given.logit, entries["inputs"] + entries["special"])
+    return list(zip(*(one[given.ledgered].tolist() for one in columns), strict=True))
 
 
 def _added(rows: Sequence[Sequence[float]]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from transexplain.errors import ConfigurationError, did_you_mean
-from transexplain.evaluating.metrics.metric_table import TABLE, MetricFacts
+from transexplain.evaluating.metrics.metric_table import RENAMED, TABLE, MetricFacts
 from transexplain.evaluating.metrics.perturbation_curves import PerturbationCurve
 from transexplain.registry import Registry, load
 from transexplain.types.scores import MetricSpec
@@ -20,14 +20,18 @@ _EVERY_CURVE = ("baseline", "over")
 
 
 def metric_facts(metric: str) -> MetricFacts:
-    """What is declared about a metric; raises ConfigurationError for an unknown name."""
-    METRICS[metric]
-    return TABLE[metric]
+    """What is declared about a metric, also by the name that it had in earlier versions.
+
+    Raises ConfigurationError for an unknown name.
+    """
+    name = RENAMED.get(metric, metric)
+    METRICS[name]
+    return TABLE[name]
 
 
 def metric_parameters(metric: str) -> tuple[str, ...]:
     """The names of a metric's parameters; raises ConfigurationError for an unknown metric."""
-    given = inspect.signature(METRICS.load(metric)).parameters.values()
+    given = inspect.signature(_function(metric)).parameters.values()
     own = [one.name for one in given if one.kind is inspect.Parameter.KEYWORD_ONLY]
     return (*own, *(_EVERY_CURVE if metric_facts(metric).kind == "curve" else ()))
 
@@ -35,7 +39,7 @@ def metric_parameters(metric: str) -> tuple[str, ...]:
 def curve_of(spec: MetricSpec) -> PerturbationCurve:
     """The curve with its parameters; raises ConfigurationError."""
     _check(spec)
-    curve: PerturbationCurve = METRICS.load(spec.name)(**spec.params)
+    curve: PerturbationCurve = _function(spec.name)(**spec.params)
     return curve
 
 
@@ -45,7 +49,7 @@ def bound_metric(spec: MetricSpec) -> "partial[Any]":
     Raises ConfigurationError for an unknown metric or a parameter that it does not have.
     """
     _check(spec)
-    return partial(METRICS.load(spec.name), **spec.params)
+    return partial(_function(spec.name), **spec.params)
 
 
 def axis_of(spec: MetricSpec, points: int) -> tuple[float, ...]:
@@ -60,6 +64,10 @@ def axis_of(spec: MetricSpec, points: int) -> tuple[float, ...]:
     if facts.points:
         return tuple(map(float, load(facts.points)))
     return tuple(float(step) for step in range(1, points + 1))
+
+
+def _function(metric: str) -> Any:
+    return METRICS.load(RENAMED.get(metric, metric))
 
 
 def _check(spec: MetricSpec) -> None:

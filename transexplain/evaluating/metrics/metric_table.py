@@ -109,6 +109,9 @@ class MetricFacts:
     #: `module:function` that makes one Scored of the details of many items, where its value is of
     #: all of them together; "": every item has its own
     corpus: str = ""
+    #: names of the two numbers under `pair` in its details, for their correlation over items and a
+    #: scatter; (): there are none
+    pair: tuple[str, str] | tuple[()] = ()
 
 
 _ALI = "Ali et al. 2022, section 6.2"
@@ -224,10 +227,20 @@ CURVES = {
 
 
 MAPS = {
-    "conservation-gap": MetricFacts(
-        place="transexplain.evaluating.metrics.ledger_gap:conservation_gap",
-        title="Conservation gap",
-        source="Bach et al. 2015, Eq. 2",
+    "conservation": MetricFacts(
+        place="transexplain.evaluating.metrics.conservation:conservation",
+        title="Conservation",
+        source="Ali et al. 2022, section 6.1, figure 3",
+        kind="map",
+        better="lower",
+        unit="share of |logit|",
+        of_oracle=False,
+        pair=("explained logit", "sum of relevance"),
+    ),
+    "ledger-gap": MetricFacts(
+        place="transexplain.evaluating.metrics.conservation:ledger_gap",
+        title="Gap of the ledger",
+        source="Bach et al. 2015, Eq. 2, with what biases take and rules lose booked",
         kind="map",
         better="lower",
         unit="share of the sum of |terms|",
@@ -375,3 +388,6 @@ MODELS = {
 }
 
 TABLE = {**CURVES, **MAPS, **MODELS}
+
+#: names of earlier versions, in plans and stores -> today's
+RENAMED = {"conservation-gap": "ledger-gap"}

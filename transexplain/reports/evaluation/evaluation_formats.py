@@ -21,6 +21,7 @@ from transexplain.reports.evaluation.evaluation_records import (
 from transexplain.reports.evaluation.evaluation_text import (
     baseline,
     change,
+    correlation,
     notes,
     p_value,
     scale,
@@ -31,6 +32,7 @@ from transexplain.reports.evaluation.score_statistics import FEWEST
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import markdown_text, named, things
 from transexplain.reports.report_formats import plain
+from transexplain.reports.scatter import scatter_drawing
 from transexplain.reports.tables import Column, Columns, markdown_table, write_csv
 
 BETTER: dict[Better, str] = {
@@ -57,6 +59,7 @@ def render(summary: EvaluationSummary) -> str:
     evaluated = summary.evaluated
     strokes = {label: place for place, label in enumerate(evaluated.methods)}
     drawings = {id(table): _chart(table, strokes) for table in summary.tables}
+    scatters = {id(table): _scatters(table) for table in summary.tables}
     return page(
         "evaluation.html.j2",
         s=summary,
@@ -69,10 +72,12 @@ def render(summary: EvaluationSummary) -> str:
         few=_few,
         scale=scale,
         p_value=p_value,
+        correlation=correlation,
         strip=_strip,
         strip_ends=_ends,
         chart=lambda table: drawings[id(table)],
-        scripts=charts.scripts() if any(drawings.values()) else (),
+        scatters=lambda table: scatters[id(table)],
+        scripts=charts.scripts() if any((*drawings.values(), *scatters.values())) else (),
         swatch=lambda row: _swatch(_stroke(row, strokes)),
         baseline=lambda name: baseline(name, evaluated.modality),
         noun=lambda count: things(evaluated.modality, count),
@@ -144,6 +149,23 @@ def _chart(table: Table, strokes: dict[str, int]) -> charts.Drawing | None:
         label=f"{table.title}: mean curves of {len(series)} methods over {table.axis}; "
         "the table above has their summary.",
     )
+
+
+def _scatters(table: Table) -> tuple[tuple[Row, charts.Drawing], ...]:
+    """The pairs of every row that has some; empty for a table without."""
+    if len(table.pair) != 2:
+        return ()
+    drawn = []
+    for row in table.rows:
+        found = scatter_drawing(
+            row.points,
+            titles=(table.pair[0], table.pair[1]),
+            label=f"{table.title} of {row.method}: {table.pair[1]} over {table.pair[0]} of "
+            f"{len(row.points)} items; on the dashed line both are equal.",
+        )
+        if found is not None:
+            drawn.append((row, found))
+    return tuple(drawn)
 
 
 def _stroke(row: Row, strokes: dict[str, int]) -> Stroke:
@@ -224,6 +246,7 @@ _SCORES: Columns[_Scored] = (
     Column("low", lambda one: one[1].interval[0] if one[1].interval else None),
     Column("high", lambda one: one[1].interval[1] if one[1].interval else None),
     Column("best", lambda one: one[0].best),
+    Column("correlation", lambda one: one[1].correlation),
     _of_difference("common_items", lambda versus: versus.items),
     _of_difference("difference", lambda versus: versus.mean),
     _of_difference(
@@ -252,7 +275,10 @@ def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
     read = f"{BETTER[table.better]}, in {table.unit}; {table.source}."
     yield markdown_text(f"{read}{hidden}")
     yield ""
-    yield from markdown_table(_method_columns(size), table.rows)
+    columns = _method_columns(size)
+    if table.pair:  # no row is compared with a best
+        columns = (*columns[:-2], Column("Correlation", correlation, right=True))
+    yield from markdown_table(columns, table.rows)
     yield ""
 
 

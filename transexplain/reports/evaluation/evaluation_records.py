@@ -40,6 +40,9 @@ class Row:
     interval: Interval | None  #: 95 %; None: too few items
     difference: Difference | None  #: to the best; None: it is the best, or cannot be compared
     curve: tuple[float, ...]  #: mean over items, at the table's axis
+    #: Pearson's, of the table's pair over items; None: it has none, or one number never differs
+    correlation: float | None = None
+    points: tuple[tuple[float, float], ...] = ()  #: the pairs of some items, evenly spaced
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +63,7 @@ class Table:
     x: tuple[float, ...]  #: of the curves' points; empty: there are no curves
     best: str | None  #: label
     rows: tuple[Row, ...]
+    pair: tuple[str, ...] = ()  #: what the two numbers of a row's points are; empty: it has none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,8 +34,12 @@ from transexplain.reports.sections.unreadable_items import unreadable, unreadabl
 from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
+from transexplain.types.relevance_sums import RelevanceSums
 from transexplain.types.scores import ORACLE, RANDOM, EvaluationPlan, MetricScore, MetricSpec
 from transexplain.version import __version__
+
+#: items of a method in a scatter
+POINTS = 200
 
 
 def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
@@ -57,7 +61,8 @@ def table(gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpe
 
     The best is the method of the best mean among those that were measured on at least half as many
     items as the most measured one: a lead on a handful of items is luck. Random relevance and the
-    oracle are compared with it and are never it.
+    oracle are compared with it and are never it. Nor is there a best where items have pairs: rows
+    then stand by their correlation, for means in different units are not compared.
     """
     facts, columns = metric_facts(spec.name), gathered.of(target, spec.label)
     known = {label: kind for label, kind in kinds(plan).items() if label in columns}
@@ -83,6 +88,7 @@ def table(gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpe
         x=x,
         best=None if reference is None else rows[reference].method,
         rows=placed,
+        pair=facts.pair,
     )
 
 
@@ -152,13 +158,20 @@ def _rows(
             interval=spans[place],
             difference=None,
             curve=curves[place],
+            correlation=_correlation(chosen[place]),
+            points=chosen[place].points(POINTS),
         )
         for place, (label, kind) in enumerate(known.items())
     ]
 
 
+def _correlation(column: Column) -> float | None:
+    """Of the two numbers of each item, whatever the order of the items."""
+    return RelevanceSums.of(column.pairs[::2], column.pairs[1::2]).correlation
+
+
 def _best(rows: Sequence[Row], facts: MetricFacts) -> int | None:
-    if facts.better == "neither":
+    if facts.better == "neither" or facts.pair:
         return None
     real = [(place, row) for place, row in enumerate(rows) if row.kind == "method"]
     most = max((row.items for _, row in real), default=0)
@@ -179,7 +192,11 @@ def _cost(row: Row, facts: MetricFacts) -> float:
 def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
     """Rows with their ranks: methods by mean, those without one last, then random, then oracle."""
     real = [row for row in rows if row.kind == "method"]
-    if facts.better != "neither":
+    if facts.pair:
+        real.sort(
+            key=lambda row: -2.0 if row.correlation is None else row.correlation, reverse=True
+        )
+    elif facts.better != "neither":
         able = [row for row in real if row.mean is not None]
         ranks = rankdata([_cost(row, facts) for row in able], method="min") if able else ()
         ranked = [replace(row, rank=int(rank)) for row, rank in zip(able, ranks, strict=True)]

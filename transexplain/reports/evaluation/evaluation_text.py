@@ -56,6 +56,11 @@ def p_value(difference: Difference | None) -> str:
     return probability(None if difference is None else difference.p_adjusted)
 
 
+def correlation(row: Row) -> str:
+    """The correlation of a row's pairs in two decimals; nothing where there is none."""
+    return "" if row.correlation is None else signed(row.correlation, 2)
+
+
 def probability(p: float | None) -> str:
     """A p-value as `p = 0.012`; nothing where there is none."""
     if p is None:
@@ -116,6 +121,9 @@ def _coverage(evaluated: Evaluated, tables: Sequence[Table]) -> Iterator[Stateme
 
 def _of_table(table: Table, name_target: bool) -> Iterator[Statement]:
     where = f"{table.title}, {table.target}" if name_target else table.title
+    if table.pair:
+        yield from _of_pairs(table, where)
+        return
     best = next((row for row in table.rows if row.method == table.best), None)
     if best is None or best.mean is None:
         if table.better == "neither":
@@ -129,6 +137,18 @@ def _of_table(table: Table, name_target: bool) -> Iterator[Statement]:
         f"{best.items:,} item{'' if best.items == 1 else 's'}). "
         f"{' '.join([*_runners_up(table), *_random(table)])}".strip(),
     )
+
+
+def _of_pairs(table: Table, where: str) -> Iterator[Statement]:
+    found = [f"{row.method} {correlation(row)}" for row in table.rows if correlation(row)]
+    same = [row.method for row in table.rows if row.items > 1 and not correlation(row)]
+    if found:
+        constant = f" {named(same)}: one of both is the same for every item." if same else ""
+        yield Statement(
+            kind="fact",
+            text=f"{where}: correlation of {table.pair[0]} and {table.pair[1]}: "
+            f"{', '.join(found)}.{constant}",
+        )
 
 
 def _kind(table: Table) -> StatementKind:
@@ -245,6 +265,15 @@ def _special(tables: Sequence[Table]) -> Iterator[str]:
         yield (
             "Methods were measured on different numbers of items, which stand in each row: means "
             "are over all of a method's items, differences over common ones."
+        )
+    if any(table.pair for table in tables):
+        yield (
+            "Conservation is |logit - sum of relevance| / |logit|, with the relevance of all "
+            "positions, special ones too. Methods whose unit is no logit (attention, Grad-CAM, "
+            "random) promise no such sum: they are compared as they are, and their correlation "
+            "with the logit says more than the mean, which a few logits near 0 decide. What biases "
+            "take and rules lose is missing from the sum; whether the ledger accounts for it is "
+            "another metric, `ledger-gap`."
         )
     if any(table.metric == "runtime" for table in tables):
         yield (

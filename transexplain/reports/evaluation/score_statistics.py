@@ -29,6 +29,7 @@ class Column:
     curve: ScoreMatrix | None = None  #: (points,) sum over items
     curves: int = 0  #: items in the sum
     odd: bool = False  #: curves differ in length, so that there is no mean curve
+    pairs: "array[float]" = field(default_factory=lambda: array("d"))  #: two numbers of an item
 
     def add(self, number: int, score: MetricScore, corpus: bool) -> None:
         """Count one score of the item `number`."""
@@ -40,6 +41,7 @@ class Column:
             self.items.append(number)
             self.values.append(score.value)
             self._add_curve(score.curve)
+            self.pairs.extend(score.detail.get("pair", ()))
 
     def _add_curve(self, points: tuple[float, ...]) -> None:
         if not points:
@@ -55,6 +57,11 @@ class Column:
     def mean(self) -> float | None:
         """Over the measured items; None where there is none."""
         return math.fsum(self.values) / len(self.values) if self.values else None
+
+    def points(self, most: int) -> tuple[tuple[float, float], ...]:
+        """The pairs of at most so many items, evenly spaced over all of them."""
+        every = list(zip(self.pairs[::2], self.pairs[1::2], strict=True))
+        return tuple(every[:: -(-len(every) // most) or 1])
 
     def mean_curve(self) -> tuple[float, ...]:
         """(points,) mean over the measured items; empty where there is none."""

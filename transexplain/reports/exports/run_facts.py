@@ -119,9 +119,14 @@ def checks(summary: Summary) -> Iterator[str]:
         yield mixture(summary.mixed)
     if found is not None and found.tolerance is not None:
         yield (
-            f"{found.attributions - found.above:,} of {found.attributions:,} explanations add up "
-            f"to the logit they explain (worst relative gap {found.worst:.1e}, tolerance "
-            f"{found.tolerance:g})."
+            f"The books of {found.attributions - found.above:,} of {found.attributions:,} "
+            "explanations close: relevance, constants and what rules lost make up the logit (worst "
+            f"relative gap {found.worst:.1e}, tolerance {found.tolerance:g})."
+        )
+    if found is not None and found.relevance_error is not None:
+        yield (
+            "The relevance of all positions by itself differs from the logit by "
+            f"{percent(found.relevance_error)} of the logit on average."
         )
     if summary.faithfulness is not None:
         judged = [row for row in summary.faithfulness.rows if row.beats is not None]

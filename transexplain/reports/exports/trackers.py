@@ -43,6 +43,8 @@ def metrics_of(summary: Summary) -> dict[str, float]:
         found["conservation/worst_gap"] = summary.conservation.worst
         found["conservation/mean_gap"] = summary.conservation.mean
         found["conservation/above_tolerance"] = summary.conservation.above
+        found["conservation/relevance_error"] = summary.conservation.relevance_error
+        found["conservation/correlation"] = summary.conservation.correlation
     if summary.class_sensitivity is not None:
         found["class_sensitivity"] = summary.class_sensitivity.mean
     for one in summary.faithfulness.rows if summary.faithfulness else ():

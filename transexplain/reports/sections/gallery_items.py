@@ -64,7 +64,7 @@ class Gallery:
 
 
 _SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
-_ALPHA = 0.85
+_ALPHA = 0.15
 
 
 @dataclass(frozen=True, slots=True)

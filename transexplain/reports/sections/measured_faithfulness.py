@@ -23,9 +23,15 @@ from transexplain.reports.evaluation.score_statistics import (
     minus,
     wholes,
 )
-from transexplain.reports.phrasing import approximation_sentences, named, power, things
-from transexplain.reports.redaction import RedactionRules, empty, kept, within
+from transexplain.reports.phrasing import approximation_sentences, named, things
+from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.report_section import Section, Statement
+from transexplain.reports.sections.relevance_conserved import (
+    CONSERVATION_RULES,
+    Conservation,
+    conservation_chart,
+    conservation_sentences,
+)
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
@@ -64,48 +70,11 @@ class Faithfulness:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Conservation:
-    """How exactly the ledgers close, and where the relevance went, over all attributions."""
-
-    attributions: int
-    worst: float  #: largest |gap| / sum of |terms|
-    mean: float
-    worst_item: str
-    tolerance: float | None  #: for this number type; None: measured, not judged
-    above: int  #: attributions above the tolerance; 0 where there is none
-    average: Mapping[str, float]  #: ledger entry -> mean over attributions, in the unit
-    average_size: Mapping[str, float]  #: the same of absolute values
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ClassSensitivity:
     """Whether the method tells classes apart, on a sample of the run; see metrics."""
 
     mean: float  #: 0: the same map for every class, 0.5: unrelated maps, 1: opposite ones
     items: int  #: measured on
-
-
-#: largest acceptable |gap| / sum of |terms|, by number type (half precision is only measured)
-TOLERANCES = {"float64": 1e-12, "float32": 5e-6}
-_ENTRIES = ("inputs", "special", "embeddings", "biases", "rules")
-
-
-def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
-    """How exactly the ledgers close; None where no attribution has one."""
-    tolerance = TOLERANCES.get(run.plan.model.dtype)
-    found = results.conservation(db, run.id, tolerance)
-    if found is None:
-        return None
-    return Conservation(
-        attributions=found.n,
-        worst=found.max_relative_gap,
-        mean=found.mean_relative_gap,
-        worst_item=found.worst_item,
-        tolerance=tolerance,
-        above=found.above,
-        average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
-        average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
-    )
 
 
 def sensitivity_of(total: ShardAggregate) -> ClassSensitivity | None:
@@ -254,25 +223,8 @@ def _conservation(
             kind="unknown",
             text="This method does not conserve: its numbers do not add up to the logit.",
         )
-    elif found.tolerance is None:
-        yield Statement(
-            kind="fact",
-            text=f"Explanations add up to the logit within {power(found.worst)} of their terms "
-            "(half precision: measured, not judged).",
-        )
-    elif found.above:
-        yield Statement(
-            kind="problem",
-            text=f"{found.above:,} of {found.attributions:,} explanations do not add up to their "
-            f"logit: the worst gap is {power(found.worst)} of its terms, the tolerance "
-            f"{power(found.tolerance)}. Do not rely on them.",
-        )
     else:
-        yield Statement(
-            kind="good",
-            text=f"Every explanation adds up to the logit it explains: the worst gap is "
-            f"{power(found.worst)} of its terms, the tolerance {power(found.tolerance)}.",
-        )
+        yield from conservation_sentences(found)
 
 
 def _sensitivity(found: ClassSensitivity | None, method: str, modality: str) -> Iterator[Statement]:
@@ -288,12 +240,7 @@ def _sensitivity(found: ClassSensitivity | None, method: str, modality: str) -> 
 
 
 _RULES: Mapping[type, RedactionRules] = {
-    Conservation: RedactionRules(
-        fields={
-            "worst_item": empty(""),
-            **kept("attributions worst mean tolerance above average average_size"),
-        }
-    ),
+    Conservation: CONSERVATION_RULES,
     ClassSensitivity: RedactionRules(fields=kept("mean items")),
     Faithfulness: RedactionRules(fields={"rows": within, **kept("method items")}),
     FaithfulnessRow: RedactionRules(
@@ -329,5 +276,8 @@ SECTION = Section(
         ("conservation", "class_sensitivity", "faithfulness", "approximates"), within
     ),
     sentences=_sentences,
-    drawing=lambda _report: {"approximation": phrasing.approximation_sentences},
+    drawing=lambda _report: {
+        "approximation": phrasing.approximation_sentences,
+        "conservation_chart": conservation_chart,
+    },
 )

@@ -1,0 +1,73 @@
+"""How near the relevance of explanations comes to the logits they explain, from exact sums."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import fsum, sqrt
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+#: a variance below this share of the squared mean is rounding
+_ROUNDING = 1e-12
+_LARGEST = 1e100  #: squares of smaller numbers can be added up without overflow
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceSums:
+    """Logits f and sums S of relevance over all positions, of many explanations.
+
+    Every total is kept as floats that add up to it without rounding (an expansion: Shewchuk 1997,
+    section 2.2), so that the results have the same bits in whatever parts explanations are added.
+    """
+
+    count: int  #: explanations
+    judged: int  #: of them, those whose logit is not 0
+    #: expansions of the sums of f, S, f^2, S^2, f S, and |f - S| / |f| over the judged
+    totals: list[list[float]]
+
+    @classmethod
+    def of(cls, logits: Sequence[float] | Floats, sums: Sequence[float] | Floats) -> Self:
+        """Of N explanations, (N,) and (N,); numbers whose square is no float are left out."""
+        f, s = np.asarray(logits, dtype=np.float64), np.asarray(sums, dtype=np.float64)
+        fit = (np.abs(f) < _LARGEST) & (np.abs(s) < _LARGEST)
+        f, s = f[fit], s[fit]
+        judged = np.abs(f) > 1 / _LARGEST
+        errors = np.abs(f - s)[judged] / np.abs(f[judged])
+        columns = (f, s, f * f, s * s, f * s, errors)
+        return cls(len(f), int(judged.sum()), [_expansion(one.tolist()) for one in columns])
+
+    @classmethod
+    def merged(cls, many: "Iterable[RelevanceSums]") -> Self:
+        """Of the explanations of all of these."""
+        found: list[RelevanceSums] = [cls.of([], []), *many]
+        joined = zip(*(one.totals for one in found), strict=True)
+        return cls(
+            sum(one.count for one in found),
+            sum(one.judged for one in found),
+            [_expansion([term for one in column for term in one]) for column in joined],
+        )
+
+    @property
+    def error(self) -> float | None:
+        """Mean |f - S| / |f|; None where no logit differs from 0."""
+        return fsum(self.totals[5]) / self.judged if self.judged else None
+
+    @property
+    def correlation(self) -> float | None:
+        """Pearson's, of f and S; None where either is the same for all explanations."""
+        f, s, ff, ss, fs = (sum(map(Fraction, one), Fraction()) for one in self.totals[:5])
+        of_f, of_s = self.count * ff - f * f, self.count * ss - s * s
+        if of_f <= _ROUNDING * self.count * ff or of_s <= _ROUNDING * self.count * ss:
+            return None
+        return float(self.count * fs - f * s) / sqrt(of_f) / sqrt(of_s)
+
+
+def _expansion(values: list[float]) -> list[float]:
+    """Few floats that have the same exact sum."""
+    found: list[float] = []
+    while rest := fsum([*values, *(-one for one in found)]):
+        found.append(rest)
+    return found
