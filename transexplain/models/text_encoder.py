@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
@@ -210,6 +209,16 @@ def _values_of(one: Encoded, name: str) -> Tensor:
     return values
 
 
+def _padded(rows: Sequence[Tensor], value: int) -> Tensor:
+    """(B, T) rows of at most T numbers, padded on the right."""
+    flat = np.concatenate([row.numpy() for row in rows])
+    lengths = np.array([len(row) for row in rows])
+    inside = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.full(inside.shape, value, dtype=flat.dtype)
+    padded[inside] = flat
+    return torch.from_numpy(padded)
+
+
 class TextEncoder:
     """Encodes strings with a fast tokenizer, and inputs that are encoded already."""
 
@@ -267,17 +276,10 @@ class TextEncoder:
         """Pad every input on the right to the longest of the batch: (B, T)."""
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
-        inputs = {
-            name: on_device(
-                pad_sequence(
-                    [_values_of(one, name) for one in encoded],
-                    batch_first=True,
-                    padding_value=self.padding.get(name, 0),
-                ),
-                self.device,
-            )
-            for name in {name: None for one in encoded for name in one.inputs}
-        }
+        inputs = {}
+        for name in {name: None for one in encoded for name in one.inputs}:
+            rows = [_values_of(one, name) for one in encoded]
+            inputs[name] = on_device(_padded(rows, self.padding.get(name, 0)), self.device)
         lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
         return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
 
