@@ -209,11 +209,9 @@ def _values_of(one: Encoded, name: str) -> Tensor:
     return values
 
 
-def _padded(rows: Sequence[Tensor], value: int) -> Tensor:
-    """(B, T) rows of at most T numbers, padded on the right."""
-    flat = np.concatenate([row.numpy() for row in rows])
-    lengths = np.array([len(row) for row in rows])
-    inside = np.arange(lengths.max()) < lengths[:, None]
+def _padded(rows: list[Tensor], inside: NDArray[np.bool_], value: int) -> Tensor:
+    """(B, T) rows padded on the right; `inside` (B, T) are the positions that are theirs."""
+    flat = torch.cat(rows).numpy()
     padded = np.full(inside.shape, value, dtype=flat.dtype)
     padded[inside] = flat
     return torch.from_numpy(padded)
@@ -276,12 +274,14 @@ class TextEncoder:
         """Pad every input on the right to the longest of the batch: (B, T)."""
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
+        lengths = np.array([one.length for one in encoded])
+        inside = np.arange(lengths.max()) < lengths[:, None]
         inputs = {}
         for name in {name: None for one in encoded for name in one.inputs}:
             rows = [_values_of(one, name) for one in encoded]
-            inputs[name] = on_device(_padded(rows, self.padding.get(name, 0)), self.device)
-        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
-        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
+            inputs[name] = on_device(_padded(rows, inside, self.padding.get(name, 0)), self.device)
+        counts = on_device(torch.from_numpy(lengths), self.device)
+        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=counts)
 
     def widened(self, batch: Batch, width: int) -> Batch:
         """The same batch padded on the right to `width` positions."""
