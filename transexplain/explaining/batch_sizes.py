@@ -172,4 +172,4 @@ class Room:
 
 
 def _size(batch: Sequence[Encoded]) -> int:
-    return len(batch) * max(one.length for one in batch)
+    return len(batch) * max([one.length for one in batch])

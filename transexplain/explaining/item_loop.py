@@ -195,8 +195,8 @@ def _accepted(
     long: list[Member] = []
     classes: dict[str | None, int | None] = {}  # by label
     labelled = any(target.kind == "label" for target in request.targets)
-    for place, encoded in _encoded(model, given, request):
-        if isinstance(encoded, ItemFailure):
+    for place, encoded in enumerate(_encoded(model, given, request)):
+        if not isinstance(encoded, Encoded):
             done[place] = _failed(given[place], encoded, watch)
             continue
         item = encoded.item
@@ -212,12 +212,10 @@ def _accepted(
 
 def _encoded(
     model: LoadedModel, given: Sequence[Item | ItemFailure | Encoded], request: Request
-) -> Iterator[tuple[int, Encoded | ItemFailure]]:
-    places = [place for place, entry in enumerate(given) if isinstance(entry, Item)]
-    if places:
-        readable = [entry for entry in given if isinstance(entry, Item)]
-        yield from zip(places, request.encode(model, readable), strict=True)
-    yield from ((place, entry) for place, entry in enumerate(given) if not isinstance(entry, Item))
+) -> Sequence[Encoded | ItemFailure]:
+    items = [entry for entry in given if isinstance(entry, Item)]
+    made = iter(request.encode(model, items) if items else ())
+    return [next(made) if isinstance(entry, Item) else entry for entry in given]
 
 
 def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure, watch: Observer) -> Explained:
@@ -251,16 +249,18 @@ def _explain_whole(
             budget = room.positions
             batches = _planned(model, [one for batch in batches for one in batch], budget)
         members = batches.popleft()
-        if not room.holds([member.encoded for member in members]):
+        encoded = [member.encoded for member in members]
+        if not room.holds(encoded):
             batches.extendleft(reversed(_halves(members)))
             continue
         if watch.should_stop():
             raise Stopped
-        with room.timed([member.encoded for member in members]):
+        with room.timed(encoded):
             results = _explain_batch(model, members, request, watch, room)
         soon(results)
-        watch.item_done(*[member.encoded.item.id for member in members])
+        watch.item_done(*[one.item.id for one in encoded])
         done.update(zip([member.place for member in members], results, strict=True))
+        del members, encoded, results  # the end of an item frees what was read of it
 
 
 def _planned(model: LoadedModel, members: Sequence[Member], budget: int) -> deque[list[Member]]:

@@ -199,14 +199,15 @@ def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
     )
 
 
-def _values_of(one: Encoded, name: str) -> Tensor:
-    """(T,) an input of an item; models read types that are not given as all of type 0."""
-    values = one.inputs.get(name)
-    if values is None:
-        if name != "token_type_ids":
-            raise ConfigurationError(f"item {one.item.id} has no {name!r}, others do")
-        return torch.zeros(one.length, dtype=torch.long)
-    return values
+def _rows_of(several: Sequence[Encoded], name: str) -> list[Tensor]:
+    """(T,) an input of each item; models read types that are not given as all of type 0."""
+    missing = [one for one in several if name not in one.inputs]
+    if not missing:
+        return [one.inputs[name] for one in several]
+    if name != "token_type_ids":
+        raise ConfigurationError(f"item {missing[0].item.id} has no {name!r}, others do")
+    nothing = torch.zeros(max(one.length for one in several), dtype=torch.long)
+    return [one.inputs.get(name, nothing[: one.length]) for one in several]
 
 
 def _padded(rows: list[Tensor], inside: NDArray[np.bool_], value: int) -> Tensor:
@@ -278,8 +279,8 @@ class TextEncoder:
         inside = np.arange(lengths.max()) < lengths[:, None]
         inputs = {}
         for name in {name: None for one in encoded for name in one.inputs}:
-            rows = [_values_of(one, name) for one in encoded]
-            inputs[name] = on_device(_padded(rows, inside, self.padding.get(name, 0)), self.device)
+            rows = _padded(_rows_of(encoded, name), inside, self.padding.get(name, 0))
+            inputs[name] = on_device(rows, self.device)
         counts = on_device(torch.from_numpy(lengths), self.device)
         return Batch(encoded=tuple(encoded), inputs=inputs, lengths=counts)
 

@@ -253,24 +253,18 @@ def resolve_targets(
             coefficients=tuple(coefficients),
         )
         return [[one] for _ in labels]
-    known: dict[tuple[int, int], ResolvedTarget] = {}  # by rank and class
-
-    def ranked(rank: int, index: int) -> ResolvedTarget:
-        found = known.get((rank, index))
-        if found is None:
-            found = known[rank, index] = ResolvedTarget(
-                spec=target.spec,
-                rank=rank,
-                class_index=index,
-                class_name=classes[index],
-                coefficients=((index, 1.0),),
-            )
-        return found
-
-    return [
-        [ranked(rank, index) for rank, index in enumerate(chosen)]
-        for chosen in _chosen(target, logits, labels)
-    ]
+    chosen = _chosen(target, logits, labels)
+    made = {
+        (rank, index): ResolvedTarget(
+            spec=target.spec,
+            rank=rank,
+            class_index=index,
+            class_name=classes[index],
+            coefficients=((index, 1.0),),
+        )
+        for rank, index in {one for row in chosen for one in enumerate(row)}
+    }
+    return [[made[one] for one in enumerate(row)] for row in chosen]
 
 
 def _chosen(
