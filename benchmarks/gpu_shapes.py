@@ -27,7 +27,7 @@ from transexplain.engine.propagate import propagate
 from transexplain.engine.steps import Steps
 from transexplain.engine.traced import fixed_shapes
 from transexplain.explaining.batch_sizes import token_batches
-from transexplain.explaining.item_loop import read_together
+from transexplain.explaining.portions import read_together
 
 BATCHES, START, DYNAMIC = "batches", "tracing and compiling", "one graph for all lengths"
 _ROOT = Path(__file__).resolve().parents[1]

@@ -6,10 +6,13 @@
 
 Claim, read, encode, batch, records, totals, mentions, rows, digest and commit are those of a run;
 in the place of the model a stand-in returns prepared arrays, as fast as asked or at `--rate` items
-a second. Each row is run twice and measured from its first batch to its last commit: once with
-every stage timed, which costs a little itself, and once without, which gives items/s, milliseconds
-of processor time per item over all processes, the share of the time that the device waited for the
-host, and bytes an item in the database.
+a second. It stands for a card: as many items are read and sorted by length together as for one,
+batches have the positions that cards take (`--batch-tokens`), and as many processes read and encode
+as beside one on this machine (`--host-processes`; 0: a thread of the run's own process). Each row
+is run twice and measured from its first batch to its last commit: once with every stage timed,
+which costs a little itself (what other processes do is among the rest), and once without, which
+gives items/s, milliseconds of processor time per item over all processes, the share of the time
+that the device waited for the host, and bytes an item in the database.
 Pictures stand beside a loop that decodes and resizes the same files and does nothing else. Without
 files of your own it takes the sentiment model, the SST-2 training sentences, the lexicon and the
 pictures of the reference data beside the checkout (or of `TRANSEXPLAIN_SHARED`).
@@ -24,6 +27,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from sqlalchemy import text
@@ -36,10 +40,12 @@ from benchmarks.pipeline import SHARED
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import Prepared
 from transexplain.data.shard_reader import read_shard
+from transexplain.explaining import portions
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from workers.reader_pool import host_processes
 
 Figures = dict[str, Any]
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -87,6 +93,7 @@ def _run(
     with (
         open_database(url, upgrade=True) as db,
         timed_stages() if timed else nullcontext(Stopwatch()) as stages,
+        mock.patch.object(portions, "READ_TOGETHER", portions.READ_FOR_A_CARD),
     ):
         before = _size(db)
         run_id = runs.create(db, prepared.plan, prepared.shards)
@@ -218,11 +225,16 @@ def _parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lexicons", nargs="+", choices=names, default=list(names))
     databases = ("sqlite", "postgresql")
     parser.add_argument("--databases", nargs="+", choices=databases, default=list(databases))
-    parser.add_argument("--host-processes", type=int, default=0, help="that read and encode")
+    parser.add_argument(
+        "--host-processes",
+        type=int,
+        default=host_processes(None, "cuda"),
+        help="that read and encode; default: as many as beside a card on this machine",
+    )
     parser.add_argument("--items", type=int, default=8192, help="texts; fewer of longer ones")
     parser.add_argument("--pictures", type=int, default=512)
     parser.add_argument("--shard-size", type=int, default=1024)
-    parser.add_argument("--batch-tokens", type=int, help="positions of a batch, as in audit.yaml")
+    parser.add_argument("--batch-tokens", type=int, default=8192, help="positions of a batch")
     parser.add_argument("--model", default=str(SHARED / "models" / "minilm-sst2"))
     parser.add_argument("--data", type=Path, default=SHARED / "text" / "sst2_train.tsv.gz")
     parser.add_argument("--images", type=Path, default=SHARED / "images" / "coco128" / "images")

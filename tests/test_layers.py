@@ -10,7 +10,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "version"),
-    ("parsing", "addresses", "privacy", "randomness", "rank_correlation", "atomic_write"),
+    (
+        "parsing",
+        "addresses",
+        "privacy",
+        "randomness",
+        "rank_correlation",
+        "atomic_write",
+        "interpreter",
+    ),
     ("types",),
     ("registry", "settings", "environment"),
     ("migrations",),
@@ -41,6 +49,7 @@ TORCH_FREE = {
     "randomness",
     "rank_correlation",
     "atomic_write",
+    "interpreter",
     "errors",
     "version",
 }

@@ -1,20 +1,32 @@
 """Calls in another thread: in order, none lost, errors raised where the calls were asked for."""
 
+import gc
+import sys
 import threading
 import time
 
 import pytest
 
+from transexplain import interpreter
 from transexplain.explaining import other_thread as module
-from transexplain.explaining.other_thread import other_thread
+from transexplain.explaining.other_thread import OtherThread
+from transexplain.interpreter import few_collections, short_turns
 
 
-def test_calls_are_made_in_order_by_one_other_thread() -> None:
+@pytest.fixture
+def other() -> OtherThread:
+    thread = OtherThread()
+    thread.start()
+    return thread
+
+
+def test_calls_are_made_in_order_by_one_other_thread(other: OtherThread) -> None:
     made: list[tuple[int, int]] = []
-    with other_thread() as soon:
-        for number in range(1000):
-            soon(lambda number=number: made.append((number, threading.get_ident())))  # type: ignore[misc]
-    assert [number for number, _ in made] == list(range(1000)), "all before the block ends"
+    for number in range(1000):
+        other.soon(lambda number=number: made.append((number, threading.get_ident())))  # type: ignore[misc]
+    other.end()
+    other.over()
+    assert [number for number, _ in made] == list(range(1000)), "all before it is over"
     assert len({thread for _, thread in made}) == 1
     assert made[0][1] != threading.get_ident()
 
@@ -22,12 +34,13 @@ def test_calls_are_made_in_order_by_one_other_thread() -> None:
 def test_who_is_too_fast_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING", 2)
     may_go, asked = threading.Event(), []
+    other = OtherThread()
+    other.start()
 
     def ask() -> None:
-        with other_thread() as soon:
-            for number in range(6):
-                soon(may_go.wait)  # type: ignore[arg-type]
-                asked.append(number)
+        for number in range(6):
+            other.soon(may_go.wait)  # type: ignore[arg-type]
+            asked.append(number)
 
     caller = threading.Thread(target=ask)
     caller.start()
@@ -36,37 +49,64 @@ def test_who_is_too_fast_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     may_go.set()
     caller.join(30)
     assert len(asked) == 6
+    other.end()
+    other.over()
 
 
-def test_what_a_call_raises_ends_the_block_and_no_later_call_is_made() -> None:
+def test_what_a_call_raises_is_raised_and_no_later_call_is_made(other: OtherThread) -> None:
     made: list[int] = []
 
     def broken() -> None:
         raise ValueError("no such number")
 
-    with pytest.raises(ValueError, match="no such number"), other_thread() as soon:
-        soon(broken)
-        soon(lambda: made.append(1))
+    def ask() -> None:
+        other.soon(broken)
+        other.soon(lambda: made.append(1))
+        other.end()
+        other.over()
+
+    with pytest.raises(ValueError, match="no such number"):
+        ask()
+    other.end()
+    other.join(30)
     assert made == []
 
 
-def test_who_goes_on_calling_is_told_at_once() -> None:
+def test_who_goes_on_calling_is_told_at_once(other: OtherThread) -> None:
     def broken() -> None:
         raise ValueError("no such number")
 
-    calls = 0
-    with pytest.raises(ValueError, match="no such number"), other_thread() as soon:
-        while calls < 10_000:
-            soon(broken)
-            calls += 1
+    def ask() -> None:
+        for _ in range(10_000):
+            other.soon(broken)
             time.sleep(0.001)
-    assert calls < 10_000
+
+    with pytest.raises(ValueError, match="no such number"):
+        ask()
+    other.end()
+    other.join(30)
+    assert not other.is_alive()
 
 
-def test_an_error_in_the_block_itself_comes_first() -> None:
-    made: list[int] = []
-    with pytest.raises(KeyError, match="mine"), other_thread() as soon:
-        soon(lambda: made.append(1))
-        raise KeyError("mine")
-    assert made == [1], "what was asked for is done"
-    assert not [one for one in threading.enumerate() if one.name == "finishing"]
+def test_settings_of_the_interpreter_last_as_long_as_any_block() -> None:
+    before = (sys.getswitchinterval(), gc.get_threshold())
+    turn, allocations = interpreter._TURN, interpreter._ALLOCATIONS
+    first, second = short_turns(), short_turns()
+    with few_collections():
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert sys.getswitchinterval() == pytest.approx(turn), "the second is still under way"
+        assert gc.get_threshold() == (allocations, *before[1][1:])
+        second.__exit__(None, None, None)
+    assert (sys.getswitchinterval(), gc.get_threshold()) == before
+
+
+def test_settings_that_ask_for_more_than_a_block_stay() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, *before[1:])
+    try:
+        with few_collections():
+            assert gc.get_threshold() == (100_000, *before[1:])
+    finally:
+        gc.set_threshold(*before)

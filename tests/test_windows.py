@@ -365,8 +365,8 @@ class Watch:
     def check_started(self, item_ids: Sequence[str]) -> None:
         raise AssertionError("to explain is no check")
 
-    def item_done(self, item_id: str) -> None:
-        self.done.append(item_id)
+    def item_done(self, *item_ids: str) -> None:
+        self.done.extend(item_ids)
 
     def should_stop(self) -> bool:
         return len(self.batches) >= self.last

@@ -9,10 +9,11 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 4. Other processes, or a thread, read and encode the items ahead of who computes; one that dies
    or hangs fails the shard, and what it had in its hand is tried alone.
 5. The `Device` computes one shard at a time, in one thread. When three quarters of its items are
-   done there is room for the next shard: the pool then takes one message more, whose shard is
-   claimed and read meanwhile. A shard that died before gets nobody to wait behind it: it may take
-   the process along.
-6. The commit compares the token, in one transaction; the device works on the next shard.
+   done, or what is left takes but a moment, there is room for the next shard: the pool then takes
+   one message more, whose shard is claimed and read meanwhile. A shard that died before gets nobody
+   to wait behind it: it may take the process along.
+6. After its last batch the device works on the next shard, while the records and totals of this one
+   are finished. The commit compares the token, in one transaction.
 7. An error is written to the shard's row; "failed" and "stopped" get a new message. A revoked
    task's shard is cancelled. A database that is away writes nothing: the lease ends by itself.
 8. What the broker lost the sweep sends again. SIGTERM ends work after its batch and gives leases
@@ -20,15 +21,17 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
-from transexplain.auditing.text_guard import guard_of
+from transexplain.auditing.text_guard import Guard, guard_of
 from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import ids_of, read_shard
 from transexplain.errors import DatabaseError, FencedError, InfrastructureError
+from transexplain.interpreter import few_collections
 from transexplain.methods.learned_facts import check_explainers
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
@@ -45,7 +48,7 @@ from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
-    from transexplain.auditing.explained_shard import Given
+    from transexplain.auditing.explained_shard import Given, Unfinished
     from transexplain.models.loaded_model import LoadedModel
 
 
@@ -68,21 +71,33 @@ def compute(
     observer: Observer,
     caution: Caution,
     items: "Given" = None,
-) -> ShardResult:
-    """The result of one shard as it may be stored; `model` is what `model_for` gave.
+) -> "Unfinished":
+    """The device's part of one shard; what it returns makes the result as it may be stored.
 
-    Raises as `explain_shard` and `guard_of`; where the plan keeps texts out of the store, errors
-    do not tell what they were about.
+    `model` is what `model_for` gave. Both parts raise as `explain_shard` and `guard_of`; where the
+    plan keeps texts out of the store, errors do not tell what they were about.
     """
     guard = guard_of(plan)
     if guard is None:
         return _computed(plan, shard, model, observer, caution, items)
+    with _without_text(guard):
+        given = guard.read(_read(plan, shard, model) if items is None else items)
+        unfinished = _computed(plan, shard, model, observer, caution, given)
+
+    def finished() -> ShardResult:
+        with _without_text(guard):
+            return guard.storable(unfinished())
+
+    return finished
+
+
+@contextmanager
+def _without_text(guard: Guard) -> Iterator[None]:
+    """A block whose errors do not tell what they were about."""
     from transexplain.explaining import Stopped
 
     try:
-        given = guard.read(_read(plan, shard, model) if items is None else items)
-        result = _computed(plan, shard, model, observer, caution, given)
-        return guard.storable(result)
+        yield
     except (Stopped, InfrastructureError):
         raise
     except Exception as error:  # noqa: BLE001 - raised again without what it may quote
@@ -96,14 +111,18 @@ def _computed(
     observer: Observer,
     caution: Caution,
     items: Any,
-) -> ShardResult:
+) -> "Unfinished":
     if model is None:
         from transexplain.auditing.explained_shard import import_shard
 
-        return import_shard(plan, shard, observer=observer, items=items)
-    from transexplain.auditing.explained_shard import explain_shard
+        result = import_shard(plan, shard, observer=observer, items=items)
+        return lambda: result
+    from transexplain.auditing.explained_shard import computed_shard, evaluate_shard
 
-    return explain_shard(plan, shard, model, observer=observer, caution=caution, items=items)
+    if plan.task == "evaluation":
+        result = evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
+        return lambda: result
+    return computed_shard(plan, shard, model, observer=observer, caution=caution, items=items)
 
 
 def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterable[Any]:
@@ -162,7 +181,8 @@ class Workbench:
             return "nothing"
         logs.note(run=run_id, shard=claim.shard.index, attempt=claim.attempt)
         try:
-            return self._explain_and_save(claim, revoked)
+            with few_collections():
+                return self._explain_and_save(claim, revoked)
         except FencedError:
             return "fenced"
         except ReaderDiedError as died:
@@ -192,10 +212,14 @@ class Workbench:
         keeper = self.keeper(claim, revoked)
         try:
             with keeper:
-                result = self._computed(claim, keeper)
-                with self.device.committing(), self.meter.committing():
+                unfinished = self._computed(claim, keeper)
+                with self.device.committing():
                     keeper.touch()
-                    closed = self._commit(claim, result)
+                    with self.meter.finishing():
+                        result = unfinished()
+                    keeper.touch()
+                    with self.meter.committing():
+                        closed = self._commit(claim, result)
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:
                 shards.give_back(self.db, claim)
@@ -207,7 +231,7 @@ class Workbench:
                 self.closing(claim.run_id, self.stop)
         return "done"
 
-    def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
+    def _computed(self, claim: Claim, keeper: LeaseKeeper) -> "Unfinished":
         plan = self.plan(claim.run_id)
         with self.meter.loading():
             readers = None if plan.task == "imported" else self.readers(plan)
@@ -216,16 +240,16 @@ class Workbench:
         if model is not None and readers is not None:
             items = self._read_ahead(plan, claim, keeper, model, readers)
 
-        def call(watch: Watch) -> ShardResult:
+        def call(watch: Watch) -> "Unfinished":
             self.meter.shard_begun(claim.run_id)
             try:
-                made = compute(
+                unfinished = compute(
                     plan, claim.shard, model, observer=watch, caution=claim.caution, items=items
                 )
             finally:
                 self.meter.shard_ended()
                 spent = self.meter.device_seconds()
-            return replace(made, device=spent)
+            return lambda: replace(unfinished(), device=spent)
 
         try:
             return self.device.compute(claim, keeper, call)

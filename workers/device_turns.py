@@ -2,17 +2,23 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import copy_context
+from typing import TypeVar
 
 from transexplain.store.runs import Claim
-from transexplain.types.plans import ShardResult
 from workers.heartbeat import LeaseKeeper
+
+Made = TypeVar("Made")
 
 #: share of a shard's items after which the next is claimed: earlier would keep it from others
 NEAR_END = 0.75
+#: seconds that the rest of a shard may take at most where the next is claimed even earlier: a fast
+#: device would wait for its first items
+SOON = 2.0
 
 
 class Device:
@@ -37,9 +43,7 @@ class Device:
         """How many shards the process may hold now, at least one."""
         return 1 + self._committing + self._near_end
 
-    def compute(
-        self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], ShardResult]
-    ) -> ShardResult:
+    def compute(self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], Made]) -> Made:
         """What `call` returns, when it is this shard's turn; raises as it does."""
         watch = Watch(self, claim, keeper)
         if self._executor is None:
@@ -51,7 +55,7 @@ class Device:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """A block in which a shard is written that the device is through with."""
+        """A block in which a shard is finished and written that the device is through with."""
         self._change(committing=1)
         try:
             yield
@@ -70,9 +74,9 @@ class Device:
     def _compute(
         self,
         watch: "Watch",
-        call: Callable[["Watch"], ShardResult],
+        call: Callable[["Watch"], Made],
         waited: LeaseKeeper | None = None,
-    ) -> ShardResult:
+    ) -> Made:
         if waited is not None:
             self._waiting.remove(waited)
             waited.touch()
@@ -95,12 +99,16 @@ class Watch:
     def __init__(self, device: Device, claim: Claim, keeper: LeaseKeeper) -> None:
         self._device = device
         self._keeper = keeper
-        items = claim.shard.stop - claim.shard.start
+        self._left = self._items = claim.shard.stop - claim.shard.start
+        self._few = self._items - math.ceil(self._items * NEAR_END)
         # a shard that died before may take the process along, and one that waits with it
-        self._left: float = math.ceil(items * NEAR_END) if claim.attempt == 1 else math.inf
+        self._waits = claim.attempt == 1
+        self._begun: float | None = None  # when the first batch did
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Progress; a shard that waits does not hang either."""
+        if self._begun is None:
+            self._begun = time.monotonic()
         self._keeper.batch_started(item_ids)
         self._device.moved()
 
@@ -109,12 +117,19 @@ class Watch:
         self._keeper.check_started(item_ids)
         self._device.moved()
 
-    def item_done(self, item_id: str) -> None:
+    def item_done(self, *item_ids: str) -> None:
         """Progress, and after enough of it there is room for the next shard."""
-        self._keeper.item_done(item_id)
-        self._left -= 1
-        if self._left == 0:
+        self._keeper.item_done(*item_ids)
+        self._left -= len(item_ids)
+        if self._waits and (self._left <= self._few or self._is_soon_over()):
+            self._waits = False
             self._device.nears_end()
+
+    def _is_soon_over(self) -> bool:
+        if self._begun is None:
+            return False
+        done = self._items - self._left
+        return self._left * (time.monotonic() - self._begun) <= SOON * done
 
     def should_stop(self) -> bool:
         """As the keeper says."""

@@ -160,15 +160,15 @@ class LeaseKeeper:
         if self._exact or self._moved - self._noted >= NOTE_EVERY:
             self._note()
 
-    def item_done(self, item_id: str) -> None:
-        """An item ended: progress."""
+    def item_done(self, *item_ids: str) -> None:
+        """Items ended: progress."""
         self._moved, self._deadline = time.monotonic(), self._item_deadline
-        self._left.discard(item_id)
+        self._left.difference_update(item_ids)
         if self._batch and not self._left:
             self._batch = ()
             if self._exact:  # what ends the process from here on is not the batch's doing
                 self._note()
-        self._meter.item_done()
+        self._meter.item_done(len(item_ids))
 
     def touch(self) -> None:
         """Progress that is no item of this shard: it waits while another moves on."""

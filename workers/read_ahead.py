@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from transexplain.store.runs import Claim
@@ -43,7 +44,7 @@ class ReadAhead:
         *,
         waiting: "Waiting | None" = None,
     ) -> None:
-        from transexplain.explaining.item_loop import read_together
+        from transexplain.explaining.portions import read_together
         from transexplain.explaining.reading import PART, ReadingJob, parts_of
 
         self._readers, self._meter, self._key = readers, meter, claim.run_id
@@ -58,10 +59,13 @@ class ReadAhead:
         self._fill()
 
     def __iter__(self) -> "Iterator[Entry]":
+        return chain.from_iterable(self._parts())
+
+    def _parts(self) -> "Iterator[list[Entry]]":
         while self._ahead:
             entries = self._awaited(self._ahead.popleft())
             self._fill()
-            yield from entries
+            yield entries
 
     def close(self) -> None:
         """Read no further; a thread that has begun with a part is waited for."""

@@ -52,13 +52,13 @@ class WorkMeter:
             self.cells[_CHECKS] += items
         self._changed()
 
-    def item_done(self) -> None:
-        """An item of the shard in hand is explained or failed; the last one ends its batch."""
+    def item_done(self, items: int = 1) -> None:
+        """Items of the shard in hand are explained or failed; the last one ends its batch."""
         with self._lock:
-            self._in_batch -= 1
+            self._in_batch -= items
             over = self._purpose == _EXPLAINING and self._in_batch == 0
             self._spend(_FINISHING if over else self._purpose)
-            self.cells[_IN_HAND] += 1
+            self.cells[_IN_HAND] += items
         self._changed()
 
     def shard_begun(self, run_id: str) -> None:
@@ -94,6 +94,10 @@ class WorkMeter:
         """A block in which a model is loaded: a device without a shard waits for it."""
         return self._beside_the_device(_LOADING)
 
+    def finishing(self) -> AbstractContextManager[None]:
+        """A block in which the records of a shard are finished: the same."""
+        return self._beside_the_device(_FINISHING)
+
     def committing(self) -> AbstractContextManager[None]:
         """A block in which a shard is saved: a device without another one waits for it."""
         return self._beside_the_device(_COMMIT)
@@ -122,7 +126,7 @@ class WorkMeter:
                 self._spend(self._beside())
 
     def _beside(self) -> int:
-        under_way = (stage for stage in (_LOADING, _COMMIT) if self._blocks[stage])
+        under_way = (stage for stage in (_LOADING, _FINISHING, _COMMIT) if self._blocks[stage])
         return next(under_way, _WAITING[NO_WORK])
 
     def _spend(self, purpose: int | None) -> None:

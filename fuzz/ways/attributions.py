@@ -32,7 +32,7 @@ class _Nobody:
     def check_started(self, item_ids: Sequence[str]) -> None:
         pass
 
-    def item_done(self, item_id: str) -> None:
+    def item_done(self, *item_ids: str) -> None:
         pass
 
     def should_stop(self) -> bool:

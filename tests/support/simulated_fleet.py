@@ -35,8 +35,8 @@ from transexplain.store.schema import duty, schedule
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
-from transexplain.types.plans import Shard
-from workers import claim_to_commit, heartbeat
+from transexplain.types.plans import Shard, ShardResult
+from workers import claim_to_commit, device_turns, heartbeat
 from workers.claim_to_commit import Device, Workbench
 
 LEASE, DEADLINE = 4.0, 4.0  #: seconds, of a shard and of an item
@@ -337,6 +337,10 @@ class Fleet:
             for name in batch:
                 observer.item_done(name)
             del self.truth.in_hand[claim.run_id, shard.index, claim.token]
+        return partial(self._finish, claim, shard, caution)
+
+    def _finish(self, claim: Claim, shard: Shard, caution: Caution) -> ShardResult:
+        """The result of a shard whose last batch is over."""
         if self.weather.finishing:
             self.world.sleep(self.random.uniform(0, self.weather.finishing))
         bad = frozenset(
@@ -445,6 +449,7 @@ class Fleet:
             (heartbeat, "threading", threads),
             (heartbeat, "time", clock),
             (heartbeat, "START_DEADLINE", DEADLINE),
+            (device_turns, "time", clock),
             (local, "time", clock),
             (local, "threading", SimpleNamespace(Event=lambda: Event(world), RLock=RLock)),
             (local, "ThreadPoolExecutor", partial(Executor, world)),

@@ -443,7 +443,7 @@ def test_parts_that_nobody_waits_for_any_more_are_not_read(texts: Prepared) -> N
 
 
 def test_a_batch_begins_as_soon_as_its_items_are_there() -> None:
-    from transexplain.explaining.item_loop import portions
+    from transexplain.explaining.portions import portions
 
     taken: list[int] = []
 

@@ -2,10 +2,8 @@
 no SQL.
 """
 
-import gc
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -21,7 +19,9 @@ from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
 from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
 from transexplain.explaining import Explained, Request, Stopped, explain_items
-from transexplain.explaining.item_loop import explain_beside, screened
+from transexplain.explaining.item_loop import explain_beside
+from transexplain.explaining.portions import screened
+from transexplain.interpreter import few_collections
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
@@ -105,6 +105,8 @@ SENSITIVITY_SAMPLE = 2
 
 #: items of a shard that are read (and encoded, for an audit) already
 Given = Iterable[Item | ItemFailure | Encoded] | None
+#: makes the result of a shard whose last batch is over
+Unfinished = Callable[[], ShardResult]
 
 
 def explain_shard(
@@ -125,56 +127,48 @@ def explain_shard(
         Stopped: the observer requested a stop; nothing of the shard is returned.
         EngineError: the model has an operator without a rule.
     """
-    begun = time.perf_counter()
     if plan.task == "evaluation":
         return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-    request, kept, gathered = Request.from_plan(plan), _Kept(plan), _Gathered(plan, model)
-    given = _given(plan, shard, items, caution)
+    return computed_shard(plan, shard, model, observer=observer, caution=caution, items=items)()
 
-    def take(done: Explained) -> None:
-        gathered.add(done)
-        if done.outcome is not None:
-            kept.consider(done.item)
 
-    with _few_collections():
-        explain_beside(model, given, request, take, observer=observer, alone=caution.alone)
-        gathered.count()
-    aggregate = gathered.aggregate
-    _add_sensitivities(aggregate, model, kept.sample, request, observer, caution)
-    if gathered.checks is not None:
-        aggregate.checked.merge(gathered.checks.measure(Heartbeat(observer), caution.alone))
-    if gathered.exact is not None:
-        aggregate.checked.exact = gathered.exact.measure(Heartbeat(observer), caution.alone)
-    return ShardResult(
-        shard=shard,
-        outcomes=tuple(gathered.outcomes),
-        attributions=tuple(gathered.attributions),
-        failures=tuple(gathered.failures),
-        mentions=tuple(gathered.mentions),
-        aggregate=aggregate.to_json(),
-        scores=tuple(_scores(model, kept, observer, caution)),
-        seconds=time.perf_counter() - begun,
-        steps=steps_of(model).ran(),
-    )
+def computed_shard(
+    plan: AuditPlan,
+    shard: Shard,
+    model: LoadedModel,
+    *,
+    observer: Observer,
+    caution: Caution = NO_CAUTION,
+    items: Given = None,
+) -> Unfinished:
+    """The device's part of explaining a shard; what it returns makes the result, in any thread.
+
+    So the device can go on with another shard meanwhile. Both raise as `explain_shard`.
+    """
+    begun = time.perf_counter()
+    request, gathered = Request.from_plan(plan), _Gathered(plan, model)
+    given, alone = _given(plan, shard, items, caution), caution.alone
+    with few_collections():
+        taken = explain_beside(
+            model, given, request, gathered.add, observer=observer, alone=alone, early=gathered.draw
+        )
+        sensitivities = _sensitivities(model, gathered.drawn, request, observer, caution)
+        if gathered.is_measured_again:
+            taken()
+        controls = gathered.controls(Heartbeat(observer), alone)
+        scores = tuple(_scores(model, gathered, observer, caution))
+    seconds, steps = time.perf_counter() - begun, steps_of(model).ran()
+
+    def finished() -> ShardResult:
+        with few_collections():
+            taken()
+            made = gathered.result(shard, sensitivities, controls, seconds)
+        return replace(made, scores=scores, steps=steps)
+
+    return finished
 
 
 _COUNTED_TOGETHER = 1024  #: items
-_ALLOCATIONS = 50_000  #: records made between two garbage collections; Python's default is 700
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """A block in which garbage is looked for rarely.
-
-    The records of a shard all stay, and a collection of everything reads through what torch and
-    the model hold, too: at the default it took a third of the time of a text.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], _ALLOCATIONS), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 class _Gathered:
@@ -188,11 +182,54 @@ class _Gathered:
         self.mentions: list[Mention] = []
         self.checks = ShardControls(plan, plan.check, model) if plan.check else None
         self.exact = ExactMethodCheck(plan, plan.exact, model) if plan.exact else None
+        self.evaluation = Evaluation.from_plan(plan) if plan.evaluation else None
+        self.drawn: list[Item] = []  #: the first of the shard, for class sensitivity
+        self.measured: list[Item] = []  #: once more, by the metrics
         self._mention_counter = MentionCounter(plan) if plan.groups else None
         self._counted = (0, 0)  # outcomes and attributions that are in the aggregate
 
-    def count(self) -> None:
-        """Count the items that are not yet counted; call it after the last of them."""
+    def draw(self, ends: Iterator[Explained]) -> None:
+        """Take of these, which are the next in order, what is missing in the sample."""
+        explained = (one.item for one in ends if one.outcome is not None and one.item is not None)
+        self.drawn += islice(explained, SENSITIVITY_SAMPLE - len(self.drawn))
+
+    @property
+    def is_measured_again(self) -> bool:
+        """Whether the items that were added decide what is computed after them."""
+        return any(one is not None for one in (self.checks, self.exact, self.evaluation))
+
+    def controls(self, observer: Observer, alone: Collection[str]) -> ControlResults:
+        """The controls of the items that were added; raises Stopped."""
+        found = ControlResults()
+        if self.checks is not None:
+            found.merge(self.checks.measure(observer, alone))
+        if self.exact is not None:
+            found.exact = self.exact.measure(observer, alone)
+        return found
+
+    def result(
+        self,
+        shard: Shard,
+        sensitivities: Sequence[float],
+        controls: ControlResults,
+        seconds: float,
+    ) -> ShardResult:
+        """What is known of a shard after its last item was added."""
+        self._count()
+        for value in sensitivities:
+            self.aggregate.add_sensitivity(value)
+        self.aggregate.checked.merge(controls)
+        return ShardResult(
+            shard=shard,
+            outcomes=tuple(self.outcomes),
+            attributions=tuple(self.attributions),
+            failures=tuple(self.failures),
+            mentions=tuple(self.mentions),
+            aggregate=self.aggregate.to_json(),
+            seconds=seconds,
+        )
+
+    def _count(self) -> None:
         outcomes, attributions = self._counted
         self.aggregate.add_all(self.outcomes[outcomes:], self.attributions[attributions:])
         self._counted = (len(self.outcomes), len(self.attributions))
@@ -205,8 +242,11 @@ class _Gathered:
             return
         self.outcomes.append(done.outcome)
         self.attributions.extend(done.attributions)
+        item = done.item
+        if item is not None and self.evaluation and self.evaluation.wants(item.index):
+            self.measured.append(item)
         if len(self.outcomes) - self._counted[0] == _COUNTED_TOGETHER:
-            self.count()
+            self._count()
         if self.exact is not None:
             self.exact.consider(done)
         if self._mention_counter is not None:
@@ -256,54 +296,36 @@ def _given(
     return screened(read, caution.quarantined)
 
 
-class _Kept:
-    """The items that are explained or measured again once the shard is explained."""
-
-    def __init__(self, plan: AuditPlan) -> None:
-        self.evaluation = Evaluation.from_plan(plan) if plan.evaluation else None
-        self.sample: list[Item] = []  #: for class sensitivity
-        self.measured: list[Item] = []
-
-    def consider(self, item: Item | None) -> None:
-        """Keep an item where it is wanted."""
-        if item is not None and len(self.sample) < SENSITIVITY_SAMPLE:
-            self.sample.append(item)
-        if item is not None and self.evaluation and self.evaluation.wants(item.index):
-            self.measured.append(item)
-
-
 def _scores(
     model: LoadedModel,
-    kept: _Kept,
+    gathered: _Gathered,
     observer: Observer,
     caution: Caution,
 ) -> Iterator[MetricScore]:
     """The scores of the sampled items; these are done already, so this finishes none."""
-    if kept.evaluation is None:
+    if gathered.evaluation is None:
         return
     watch = Heartbeat(observer)
     for end in evaluate_items(
-        model, kept.measured, kept.evaluation, observer=watch, alone=caution.alone
+        model, gathered.measured, gathered.evaluation, observer=watch, alone=caution.alone
     ):
         yield from end.scores
 
 
-def _add_sensitivities(
-    aggregate: ShardAggregate,
+def _sensitivities(
     model: LoadedModel,
     sample: Sequence[Item],
     request: Request,
     observer: Observer,
     caution: Caution,
-) -> None:
+) -> list[float]:
     """Class sensitivity of the first items of a shard, between their two likeliest classes."""
     if len(model.classes) < 2:
-        return
+        return []
     for_two = replace(request, targets=(parse_target("top:2", request.names),))
     heartbeat = Heartbeat(observer)
-    for done in explain_items(model, sample, for_two, observer=heartbeat, alone=caution.alone):
-        if len(done.attributions) == 2:
-            aggregate.add_sensitivity(sensitivity_between(*done.attributions))
+    ends = explain_items(model, sample, for_two, observer=heartbeat, alone=caution.alone)
+    return [sensitivity_between(*done.attributions) for done in ends if len(done.attributions) == 2]
 
 
 _TOGETHER = 64  #: items between two checks whether to stop

@@ -19,7 +19,7 @@ from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure
-from transexplain.explaining.item_loop import portions
+from transexplain.explaining.portions import portions
 from transexplain.methods.presence import Baseline, Over
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item, ItemFailure, ItemOutcome, PatchGrid

@@ -85,7 +85,7 @@ class Heartbeat:
         """Progress of a check within another."""
         self.observer.check_started(item_ids)
 
-    def item_done(self, item_id: str) -> None:
+    def item_done(self, *item_ids: str) -> None:
         """Nothing: the item is done when everything about it is measured."""
 
     def should_stop(self) -> bool:
@@ -108,7 +108,7 @@ class Stopwatch(Heartbeat):
         super().batch_started(item_ids)
         self._batch, self._begun = item_ids, time.perf_counter()
 
-    def item_done(self, item_id: str) -> None:
+    def item_done(self, *item_ids: str) -> None:
         """An item of the batch is done, so the whole batch is."""
         self._end()
 

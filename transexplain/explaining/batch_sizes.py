@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 
 import torch
 
@@ -26,8 +27,8 @@ def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> l
     batches = token_batches(lengths, budget, few_shapes=few)
     if all(len(batch) == 1 for batch in batches):
         return batches
-    ragged = any(len({lengths[index] for index in batch}) > 1 for batch in batches)
-    longest = max(encoded, key=lambda one: one.length)
+    ragged = any(lengths[batch[0]] != lengths[batch[-1]] for batch in batches)
+    longest = encoded[lengths.index(max(lengths))]
     found = model.invariance(longest, ragged=ragged)
     if not found.batch:
         return [[index] for batch in batches for index in batch]
@@ -46,15 +47,17 @@ def token_batches(
     `few_shapes` lengths count as those of their buckets, and full batches have 2^n items.
     """
     batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        most = budget // (bucket_of(lengths[index]) if few_shapes else lengths[index])
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for length, some in groupby(order, key=lengths.__getitem__):
+        most = max(1, budget // (bucket_of(length) if few_shapes else length))
         if few_shapes:
-            most = power_of_two(max(1, most))
-        fits = batches and len(batches[-1]) < most
-        if fits and not (equal and lengths[batches[-1][0]] != lengths[index]):
-            batches[-1].append(index)
-        else:
-            batches.append([index])
+            most = power_of_two(most)
+        left = list(some)
+        if batches and not equal and len(batches[-1]) < most:
+            free = most - len(batches[-1])
+            batches[-1] += left[:free]
+            left = left[free:]
+        batches += [left[at : at + most] for at in range(0, len(left), most)]
     return batches
 
 
@@ -169,4 +172,4 @@ class Room:
 
 
 def _size(batch: Sequence[Encoded]) -> int:
-    return len(batch) * max(one.length for one in batch)
+    return len(batch) * max([one.length for one in batch])

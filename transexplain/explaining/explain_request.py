@@ -22,7 +22,7 @@ from transexplain.types.items import (
 )
 from transexplain.types.plans import AuditPlan, Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import ClassNames, label_index, parse_target, resolve_target
+from transexplain.types.targets import ClassNames, label_index, parse_target, resolve_targets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,14 +85,16 @@ class Request:
         return model.encode(items, long_text=long_text, max_length=room)
 
     def resolve(
-        self, model: LoadedModel, logits: NDArray[np.floating[Any]], label: int | None
-    ) -> list[ResolvedTarget]:
-        """The targets of one item with `logits` (C,)."""
-        return [
-            resolved
-            for target in self.targets
-            for resolved in resolve_target(target, logits, model.classes, label)
-        ]
+        self,
+        model: LoadedModel,
+        logits: NDArray[np.floating[Any]],
+        labels: Sequence[int | None],
+    ) -> list[list[ResolvedTarget]]:
+        """The targets of each of B items: `logits` (B, C), class indices of their labels (B,)."""
+        each = [resolve_targets(one, logits, model.classes, labels) for one in self.targets]
+        if len(each) == 1:
+            return each[0]
+        return [[one for found in each for one in found[row]] for row in range(len(labels))]
 
     @property
     def run(self) -> Callable[..., BatchExplanation]:

@@ -1,10 +1,10 @@
 """The loop over items: read some, encode them, explain them in batches of similar length."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,74 +20,15 @@ from transexplain.explaining.explain_request import (
     model_failure,
 )
 from transexplain.explaining.long_texts import explain_in_windows
-from transexplain.explaining.other_thread import other_thread
+from transexplain.explaining.other_thread import OtherThread
+from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
-from transexplain.types.plans import Modality
 from transexplain.types.targets import parse_target
-
-Entry = Item | ItemFailure | Encoded
-Some = TypeVar("Some", bound=Entry)
-
-
-def screened(
-    entries: Iterable[Some], quarantined: Mapping[str, str]
-) -> Iterator[Some | ItemFailure]:
-    """The stream with a failure in the place of each item in quarantine (id -> cause)."""
-    for entry in entries:
-        item = _item_of(entry)
-        if item is not None and item.id in quarantined:
-            yield ItemFailure(
-                item_id=item.id,
-                index=item.index,
-                kind="quarantined",
-                message=f"item {item.id!r} ran alone when attempts ended, the last one: "
-                f"{quarantined[item.id]}",
-            )
-        else:
-            yield entry
-
-
-def portions(entries: Iterable[Some], size: int, alone: Collection[str]) -> Iterator[list[Some]]:
-    """The stream in lists of at most `size`, in order; the items `alone` are lists of their own.
-
-    So these are encoded and computed by themselves, whatever is done with a list.
-    """
-    portion: list[Some] = []
-    for entry in entries:
-        item = _item_of(entry)
-        by_itself = item is not None and item.id in alone
-        if portion and by_itself:
-            yield portion
-            portion = []
-        portion.append(entry)
-        if by_itself or len(portion) == size:  # at once: the next entry may be long in coming
-            yield portion
-            portion = []
-    if portion:
-        yield portion
-
-
-def _item_of(entry: Entry) -> Item | None:
-    if isinstance(entry, Encoded):
-        return entry.item
-    return entry if isinstance(entry, Item) else None
-
-
-#: items that are read and sorted by length together; pictures are large and all of one length
-READ_TOGETHER: Mapping[Modality, int] = {"text": 256, "image": 32, "nodes": 32}
-#: the same on a card, whose batches are larger
-READ_FOR_A_CARD: Mapping[Modality, int] = {"text": 4096, "image": 256, "nodes": 32}
-
-
-def read_together(model: LoadedModel) -> int:
-    """How many items are read and sorted by length before the first of them is explained."""
-    on_a_card = model.ref.device.startswith("cuda")
-    return (READ_FOR_A_CARD if on_a_card else READ_TOGETHER)[model.modality]
 
 
 class Later:
@@ -103,12 +44,12 @@ class Later:
         self._made: Explained | None = None
 
     def made(self) -> Explained:
-        """The end itself, the same one every time."""
-        if self._made is None:
-            assert self._given is not None
-            model, member, explained, row = self._given
+        """The end itself; two threads that ask at once may each get one."""
+        if (given := self._given) is not None:
+            model, member, explained, row = given
             self._made = finished(model, member, explained.logits[row], explained.attributions[row])
             self._given = None  # the arrays of the batch may go
+        assert self._made is not None
         return self._made
 
 
@@ -121,7 +62,7 @@ class Silent:
     def check_started(self, item_ids: Sequence[str]) -> None:
         """Nothing."""
 
-    def item_done(self, item_id: str) -> None:
+    def item_done(self, *item_ids: str) -> None:
         """Nothing."""
 
     def should_stop(self) -> bool:
@@ -153,7 +94,7 @@ def explain_items(
     room, watch = Room(request.batch_tokens, model), observer or Silent()
     for given in portions(items, read_together(model), alone):
         for end in _explain_some(model, given, request, watch, room):
-            yield end if isinstance(end, Explained) else end.made()
+            yield _made(end)
 
 
 def explain_beside(
@@ -164,31 +105,49 @@ def explain_beside(
     *,
     observer: Observer | None = None,
     alone: Collection[str] = (),
-) -> None:
+    early: Callable[[Iterator[Explained]], None] = lambda ends: None,
+) -> Callable[[], None]:
     """As `explain_items`, but what it yields is made, and given to `take`, in another thread.
 
     The device's thread goes on meanwhile, a few hundred items ahead at most. `take` is called for
-    one item after the other, in their order, and for the last one before this returns. Raises as
-    `explain_items`, and what `take` raises.
+    one item after the other, in their order. `early` is called in this thread with the ends of the
+    items that were read together, in their order; those that it asks for are made here.
+
+    Returns, after the last batch, what waits for the last call of `take`, and raises what one of
+    them raised. Raises as `explain_items`, and what `take` raised so far.
     """
     _check_modality(model, request)
     room, watch = Room(request.batch_tokens, model), observer or Silent()
 
-    def taken(ends: Sequence[Explained | Later]) -> None:
-        for end in ends:
-            take(end if isinstance(end, Explained) else end.made())
+    def taken(ends: list[Explained | Later]) -> None:
+        ends.reverse()
+        while ends:  # one by one, as to free thousands at once would hold up all threads
+            take(_made(ends.pop()))
 
     def made(ends: Sequence[Explained | Later]) -> None:
         for end in ends:
-            if isinstance(end, Later):
-                end.made()
+            _made(end)
 
-    with other_thread() as soon:
+    other = OtherThread()
+    other.start()
+    try:
         for given in portions(items, read_together(model), alone):
             ends = _explain_some(
-                model, given, request, watch, room, lambda some: soon(partial(made, some))
+                model, given, request, watch, room, lambda some: other.soon(partial(made, some))
             )
-            soon(partial(taken, ends))
+            early(map(_made, ends))
+            other.soon(partial(taken, ends))
+            del ends  # the other thread frees them
+    except BaseException:
+        other.end()
+        other.join()
+        raise
+    other.end()
+    return other.over
+
+
+def _made(end: Explained | Later) -> Explained:
+    return end if isinstance(end, Explained) else end.made()
 
 
 def _check_modality(model: LoadedModel, request: Request) -> None:
@@ -208,35 +167,55 @@ def _explain_some(
     room: Room,
     soon: Callable[[Sequence[Explained | Later]], None] = lambda ends: None,
 ) -> list[Explained | Later]:
-    """The ends of these items; `soon` receives those of each batch when it is over."""
+    """The ends of these items; `soon` receives those of each batch when it is over.
+
+    `given` is emptied, so that what was read of an item goes when its end is made.
+    """
     done: dict[int, Explained | Later] = {}
-    accepted: list[Member] = []
-    for place, encoded in _encoded(model, given, request):
-        if isinstance(encoded, ItemFailure):
+    whole, long = _accepted(model, given, request, watch, done)
+    count = len(given)
+    given.clear()
+    batches = _planned(model, whole, room.positions)
+    whole.clear()
+    _explain_whole(model, batches, request, watch, room, soon, done)
+    for member, result in explain_in_windows(model, long, request, watch, room):
+        done[member.place] = result
+    return [done[place] for place in range(count)]
+
+
+def _accepted(
+    model: LoadedModel,
+    given: Sequence[Item | ItemFailure | Encoded],
+    request: Request,
+    watch: Observer,
+    done: dict[int, Explained | Later],
+) -> tuple[list[Member], list[Member]]:
+    """The items that can be explained, in one pass and in windows; `done` gets the others' ends."""
+    whole: list[Member] = []
+    long: list[Member] = []
+    classes: dict[str | None, int | None] = {}  # by label
+    labelled = any(target.kind == "label" for target in request.targets)
+    for place, encoded in enumerate(_encoded(model, given, request)):
+        if not isinstance(encoded, Encoded):
             done[place] = _failed(given[place], encoded, watch)
             continue
-        label = request.class_of(encoded.item)
-        if label is None and any(target.kind == "label" for target in request.targets):
-            done[place] = _failed(encoded.item, _no_label(encoded.item), watch)
+        item = encoded.item
+        if item.label not in classes:
+            classes[item.label] = request.class_of(item)
+        label = classes[item.label]
+        if label is None and labelled:
+            done[place] = _failed(item, _no_label(item), watch)
         else:
-            accepted.append(Member(place, encoded, label))
-    long = [member for member in accepted if member.encoded.windows]
-    whole = [member for member in accepted if not member.encoded.windows]
-    for member, result in (
-        *_explain_whole(model, whole, request, watch, room, soon),
-        *explain_in_windows(model, long, request, watch, room),
-    ):
-        done[member.place] = result
-    return [done[place] for place in range(len(given))]
+            (long if encoded.windows else whole).append(Member(place, encoded, label))
+    return whole, long
 
 
 def _encoded(
     model: LoadedModel, given: Sequence[Item | ItemFailure | Encoded], request: Request
-) -> Iterator[tuple[int, Encoded | ItemFailure]]:
-    places = [place for place, entry in enumerate(given) if isinstance(entry, Item)]
-    readable = [entry for entry in given if isinstance(entry, Item)]
-    yield from zip(places, request.encode(model, readable), strict=True)
-    yield from ((place, entry) for place, entry in enumerate(given) if not isinstance(entry, Item))
+) -> Sequence[Encoded | ItemFailure]:
+    items = [entry for entry in given if isinstance(entry, Item)]
+    made = iter(request.encode(model, items) if items else ())
+    return [next(made) if isinstance(entry, Item) else entry for entry in given]
 
 
 def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure, watch: Observer) -> Explained:
@@ -256,31 +235,32 @@ def _no_label(item: Item) -> ItemFailure:
 
 def _explain_whole(
     model: LoadedModel,
-    accepted: Sequence[Member],
+    batches: deque[list[Member]],
     request: Request,
     watch: Observer,
     room: Room,
     soon: Callable[[Sequence[Explained | Later]], None],
-) -> Iterator[tuple[Member, Explained | Later]]:
-    """Items that the model reads in one pass, several in a batch."""
+    done: dict[int, Explained | Later],
+) -> None:
+    """Items that the model reads in one pass, several in a batch; `done` gets their ends."""
     budget = room.positions
-    batches = _planned(model, accepted, budget)
     while batches:
         if room.positions > budget:
             budget = room.positions
             batches = _planned(model, [one for batch in batches for one in batch], budget)
         members = batches.popleft()
-        if not room.holds([member.encoded for member in members]):
+        encoded = [member.encoded for member in members]
+        if not room.holds(encoded):
             batches.extendleft(reversed(_halves(members)))
             continue
         if watch.should_stop():
             raise Stopped
-        with room.timed([member.encoded for member in members]):
+        with room.timed(encoded):
             results = _explain_batch(model, members, request, watch, room)
         soon(results)
-        for member, result in zip(members, results, strict=True):
-            watch.item_done(member.encoded.item.id)
-            yield member, result
+        watch.item_done(*[one.item.id for one in encoded])
+        done.update(zip([member.place for member in members], results, strict=True))
+        del members, encoded, results  # the end of an item frees what was read of it
 
 
 def _planned(model: LoadedModel, members: Sequence[Member], budget: int) -> deque[list[Member]]:
@@ -299,10 +279,7 @@ def _explain_batch(
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
 
     def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
-        return [
-            request.resolve(model, row, member.label)
-            for row, member in zip(logits, members, strict=True)
-        ]
+        return request.resolve(model, logits, [member.label for member in members])
 
     watch.batch_started([member.encoded.item.id for member in members])
     try:

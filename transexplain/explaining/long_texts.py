@@ -302,10 +302,9 @@ class _Group:
         return [of[self.windows[row][0]] for row in rows]
 
     def _resolved(self, logits: dict[int, Array]) -> Targets:
-        return [
-            self.request.resolve(self.model, self._joined_logits(number, logits), member.label)
-            for number, member in enumerate(self.members)
-        ]
+        joined = [self._joined_logits(number, logits) for number in range(len(self.members))]
+        labels = [member.label for member in self.members]
+        return self.request.resolve(self.model, np.stack(joined), labels)
 
     def _joined_logits(self, number: int, logits: dict[int, Array]) -> Array:
         """(C,) sum of a member's logits, weighted."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from transexplain.data.shard_reader import StoredPicture, read_shard
 from transexplain.explaining.explain_request import Request
-from transexplain.explaining.item_loop import portions
+from transexplain.explaining.portions import portions
 from transexplain.models.loaded_model import Encoded, Encoder, LoadedModel
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import NO_CAUTION, Caution

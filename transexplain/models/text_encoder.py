@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
@@ -200,14 +199,23 @@ def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
     )
 
 
-def _values_of(one: Encoded, name: str) -> Tensor:
-    """(T,) an input of an item; models read types that are not given as all of type 0."""
-    values = one.inputs.get(name)
-    if values is None:
-        if name != "token_type_ids":
-            raise ConfigurationError(f"item {one.item.id} has no {name!r}, others do")
-        return torch.zeros(one.length, dtype=torch.long)
-    return values
+def _rows_of(several: Sequence[Encoded], name: str) -> list[Tensor]:
+    """(T,) an input of each item; models read types that are not given as all of type 0."""
+    missing = [one for one in several if name not in one.inputs]
+    if not missing:
+        return [one.inputs[name] for one in several]
+    if name != "token_type_ids":
+        raise ConfigurationError(f"item {missing[0].item.id} has no {name!r}, others do")
+    nothing = torch.zeros(max(one.length for one in several), dtype=torch.long)
+    return [one.inputs.get(name, nothing[: one.length]) for one in several]
+
+
+def _padded(rows: list[Tensor], inside: NDArray[np.bool_], value: int) -> Tensor:
+    """(B, T) rows padded on the right; `inside` (B, T) are the positions that are theirs."""
+    flat = torch.cat(rows).numpy()
+    padded = np.full(inside.shape, value, dtype=flat.dtype)
+    padded[inside] = flat
+    return torch.from_numpy(padded)
 
 
 class TextEncoder:
@@ -267,19 +275,14 @@ class TextEncoder:
         """Pad every input on the right to the longest of the batch: (B, T)."""
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
-        inputs = {
-            name: on_device(
-                pad_sequence(
-                    [_values_of(one, name) for one in encoded],
-                    batch_first=True,
-                    padding_value=self.padding.get(name, 0),
-                ),
-                self.device,
-            )
-            for name in {name: None for one in encoded for name in one.inputs}
-        }
-        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
-        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
+        lengths = np.array([one.length for one in encoded])
+        inside = np.arange(lengths.max()) < lengths[:, None]
+        inputs = {}
+        for name in {name: None for one in encoded for name in one.inputs}:
+            rows = _padded(_rows_of(encoded, name), inside, self.padding.get(name, 0))
+            inputs[name] = on_device(rows, self.device)
+        counts = on_device(torch.from_numpy(lengths), self.device)
+        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=counts)
 
     def widened(self, batch: Batch, width: int) -> Batch:
         """The same batch padded on the right to `width` positions."""

@@ -27,8 +27,8 @@ class Observer(Protocol):
     def check_started(self, item_ids: Sequence[str]) -> None:
         """As `batch_started`, of passes that finish no item: a control, a measure."""
 
-    def item_done(self, item_id: str) -> None:
-        """An item has its outcome or its failure: progress."""
+    def item_done(self, *item_ids: str) -> None:
+        """These items have their outcome or their failure: progress."""
 
     def should_stop(self) -> bool:
         """True when the work is to end before the next batch (cancel, lease lost, SIGTERM)."""

@@ -137,7 +137,7 @@ class ShardResult:
     failures: tuple[ItemFailure, ...]
     mentions: tuple[Mention, ...]
     aggregate: Mapping[str, Any]  #: JSON-able; see bias.aggregates
-    seconds: float  #: wall clock inside explain_shard
+    seconds: float  #: wall clock, from its first item to its last pass by the model
     scores: tuple[MetricScore, ...] = ()  #: of the items that were evaluated
     steps: tuple[str, ...] = ()  #: how explanations ran: some of compiled, eager, replayed
     #: seconds of the device since the worker's shard before, by what for; see `device_time`

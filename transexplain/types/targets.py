@@ -232,41 +232,56 @@ def resolve_target(
         classes: class names.
         label: class index of the item's label, needed by `label` only.
     """
+    return resolve_targets(target, logits[None], classes, [label])[0]
+
+
+def resolve_targets(
+    target: Target,
+    logits: NDArray[np.floating[Any]],
+    classes: Sequence[str],
+    labels: Sequence[int | None],
+) -> list[list[ResolvedTarget]]:
+    """As `resolve_target`, for B items at once: `logits` (B, C), `labels` (B,)."""
     if target.kind in ("class", "contrast", "group"):
         coefficients = [(i, 1.0) for i in target.plus] + [(i, -1.0) for i in target.minus]
         index = target.plus[0] if target.kind == "class" else None
-        return [
-            ResolvedTarget(
-                spec=target.spec,
-                rank=0,
-                class_index=index,
-                class_name=target.name,
-                coefficients=tuple(coefficients),
-            )
-        ]
-    return [
-        ResolvedTarget(
+        one = ResolvedTarget(
+            spec=target.spec,
+            rank=0,
+            class_index=index,
+            class_name=target.name,
+            coefficients=tuple(coefficients),
+        )
+        return [[one] for _ in labels]
+    chosen = _chosen(target, logits, labels)
+    made = {
+        (rank, index): ResolvedTarget(
             spec=target.spec,
             rank=rank,
             class_index=index,
             class_name=classes[index],
             coefficients=((index, 1.0),),
         )
-        for rank, index in enumerate(_chosen(target, logits, label))
-    ]
+        for rank, index in {one for row in chosen for one in enumerate(row)}
+    }
+    return [[made[one] for one in enumerate(row)] for row in chosen]
 
 
-def _chosen(target: Target, logits: NDArray[np.floating[Any]], label: int | None) -> list[int]:
+def _chosen(
+    target: Target, logits: NDArray[np.floating[Any]], labels: Sequence[int | None]
+) -> list[list[int]]:
+    """The classes of each item, by rank."""
     if target.kind == "all":
-        return list(range(len(logits)))
+        return [list(range(logits.shape[1]))] * len(labels)
     if target.kind == "label":
-        if label is None:
+        if None in labels:
             raise TargetError("the target `label` needs a label for every item")
-        return [label]
-    if target.k == 1:
-        return [int(np.argmax(logits))]  # of equals the first, as below
+        return [[label] for label in labels if label is not None]
+    if target.k == 1:  # of equals the first, as below
+        return [[index] for index in np.argmax(logits, axis=1).tolist()]
     # a stable order, so that ties rank the same on every machine
-    return [int(index) for index in np.argsort(-logits, kind="stable")[: target.k]]
+    found: list[list[int]] = np.argsort(-logits, axis=1, kind="stable")[:, : target.k].tolist()
+    return found
 
 
 def label_index(
