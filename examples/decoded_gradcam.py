@@ -35,11 +35,11 @@ def main() -> None:
     ]
     for table in te.evaluate(model, texts, players(model, texts[0], options.head), games):
         heads = "".join(f"{share:>7.0%}" for share in table.x)
-        print(f"\n{table.metric}\n{'probability at top':<20}{heads}   mean   95 % interval")
+        print(f"\n{table.metric}\n{'probability at top':<26}{heads}   mean   95 % interval")
         for row in table.rows:
             points = "".join(f"{point:>7.3f}" for point in row.curve)
             low, high = row.interval or (float("nan"),) * 2
-            print(f"{row.method:<20}{points}{row.mean:>7.3f}   {low:.3f} to {high:.3f}")
+            print(f"{row.method:<26}{points}{row.mean:>7.3f}   {low:.3f} to {high:.3f}")
 
 
 def players(model: LoadedModel, text: str, head: str | None) -> list[EvaluatedMethod]:
