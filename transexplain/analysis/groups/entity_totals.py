@@ -291,7 +291,7 @@ class EntityTotals:
         clusters = sorted(self._clusters.get(stratum, {}).items())
         if not clusters:
             return {}
-        names = {name: _names(sums) for name, sums in clusters}
+        names = {name: _names(sorted(sums)) for name, sums in clusters}
         rows = [entry for _, sums in clusters for _, entry in sorted(sums.items())]
         return {"clustered": {"names": names, **packed(rows, CLUSTER_WIDTH)}}
 
@@ -347,12 +347,14 @@ def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]])
 
 def _named(entries: Mapping[tuple[str, str], Sequence[int]], width: int) -> dict[str, Any]:
     """Rows by two names as JSON: the second names under each first one, and the columns."""
-    return {"names": _names(entries), **packed([row for _, row in sorted(entries.items())], width)}
+    keys = sorted(entries)
+    return {"names": _names(keys), **packed([entries[key] for key in keys], width)}
 
 
-def _names(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _names(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The second names of sorted keys, under each first one."""
     found: dict[str, list[str]] = {}
-    for first, second in sorted(entries):
+    for first, second in keys:
         found.setdefault(first, []).append(second)
     return found
 

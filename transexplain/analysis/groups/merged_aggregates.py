@@ -1,7 +1,7 @@
 """Merges the aggregates of all shards into columns of exact sums, without an object per row."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -28,7 +28,7 @@ from transexplain.analysis.groups.shard_aggregate import (
 from transexplain.errors import ConfigurationError
 
 _Key = tuple[str, ...]
-_Names = tuple[_Key, Iterable[Any]]  #: a key, and the names in it, each once
+_Names = tuple[_Key, Collection[Any]]  #: a key, and the names in it, each once
 _OLDER = VERSION - 1  #: has rows instead of columns, and else the same
 
 
@@ -89,6 +89,7 @@ class _Table:
     def __init__(self, width: int) -> None:
         self._columns = [ExactColumn() for _ in range(width)]
         self._length = 0  # rows
+        self._last = np.zeros(0, dtype=np.intp)  # which row of the last shard came to a place
         further = count()
         self._numbers: defaultdict[_Key, _Numbers] = defaultdict(lambda: _Numbers(further))
 
@@ -104,16 +105,17 @@ class _Table:
             return
         places, order = np.array(numbers, dtype=np.intp), np.arange(len(numbers))
         self._length = max(self._length, int(places.max()) + 1)
-        last = np.empty(self._length, dtype=np.intp)
-        last[places] = order
-        if not np.array_equal(last[places], order):
+        if self._length > len(self._last):
+            self._last = np.zeros(2 * self._length, dtype=np.intp)
+        self._last[places] = order
+        if (self._last[places] != order).any():
             raise ValueError("a table has a name twice")
         for column, limbs in zip(self._columns, columns, strict=True):
             column.add(places, limbs, self._length)
 
     def add_columns(self, content: Mapping[str, Any], parts: Sequence[_Names]) -> None:
         """Add a table that was saved in columns."""
-        rows = sum(len(list(names)) for _, names in parts)
+        rows = sum(len(names) for _, names in parts)
         self.add(parts, unpacked(content, rows, len(self._columns)))
 
     def add_rows(self, parts: Iterable[tuple[_Key, Mapping[Any, Sequence[int]]]]) -> None:

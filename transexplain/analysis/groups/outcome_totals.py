@@ -15,6 +15,8 @@ from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact
 from transexplain.types.items import ItemOutcome
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 class Situation(NamedTuple):
     """The properties that the counted items share; those that do not apply are empty."""
@@ -27,7 +29,7 @@ class Situation(NamedTuple):
 
     def to_name(self) -> str:
         """As one string."""
-        return json.dumps(self, separators=(",", ":"))
+        return _ENCODER.encode(self)
 
     @classmethod
     def from_name(cls, name: str) -> "Situation":

@@ -236,15 +236,7 @@ class ShardAggregate:
             "truncated": self.truncated,
             "sensitivity": self._sensitivity,
             "predictions": [[*key, count] for key, count in by_label],
-            "words": [
-                {
-                    "target": key[0],
-                    "class_name": key[1],
-                    "names": sorted(words),
-                    **packed([row for _, row in sorted(words.items())], WORD_WIDTH),
-                }
-                for key, words in sorted(self._words.items())
-            ],
+            "words": [_words_json(key, words) for key, words in sorted(self._words.items())],
             "heatmaps": self._heatmaps.to_json(),
             "positions": self.positions.to_json(),
             "entities": self.entities.to_json(),
@@ -332,6 +324,12 @@ def _sum(left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
     return None if content is None else GapTotals.from_json(content)
+
+
+def _words_json(key: ClassKey, words: Mapping[str, list[int]]) -> dict[str, Any]:
+    names = sorted(words)
+    table = packed([words[name] for name in names], WORD_WIDTH)
+    return {"target": key[0], "class_name": key[1], "names": names, **table}
 
 
 def _words(content: Mapping[str, Any]) -> tuple[ClassKey, ExactTable[str]]:
