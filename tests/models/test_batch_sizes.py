@@ -46,6 +46,23 @@ def test_powers_of_two_below(number: int, power: int) -> None:
     assert power_of_two(number) == power
 
 
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("budget", [1, 40, 256, 8192])
+def test_batches_are_those_of_one_item_after_another(equal: bool, few: bool, budget: int) -> None:
+    lengths = np.random.default_rng(budget).integers(1, 90, 500).tolist()
+    wanted: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        most = max(1, budget // (bucket_of(lengths[index]) if few else lengths[index]))
+        last = wanted[-1] if wanted else []
+        other = equal and last and lengths[last[0]] != lengths[index]
+        if last and len(last) < (power_of_two(most) if few else most) and not other:
+            last.append(index)
+        else:
+            wanted.append([index])
+    assert token_batches(lengths, budget, equal=equal, few_shapes=few) == wanted
+
+
 def test_few_shapes_in_a_corpus() -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(3, 128, 4096).tolist()

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock, call
 
@@ -19,6 +20,7 @@ from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.auditing import explained_shard
 from transexplain.errors import DatabaseError, ModelLoadError
 from transexplain.explaining import Stopped, reading
 from transexplain.settings import Settings
@@ -27,7 +29,7 @@ from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Shard, ShardResult
-from workers import claim_to_commit, logs
+from workers import claim_to_commit, device_turns, logs
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper
 
@@ -479,3 +481,74 @@ def test_a_shard_that_waits_is_touched_while_another_moves() -> None:
     assert waiting.mock_calls == [call.touch(), call.touch(), call.batch_started(["c"])]
     assert call.touch() in mine.mock_calls, "its turn has come"
     assert call.batch_started(["b"]) in mine.mock_calls
+
+
+def test_there_is_room_earlier_where_the_rest_takes_but_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two of four items took 1.5 s, so the others will; on a retry that does not matter."""
+    now = [100.0]
+    monkeypatch.setattr(device_turns, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    rooms: list[list[int]] = [[], []]
+    device = Device()
+
+    def computing(watch: Watch) -> ShardResult:
+        watch.item_done("one that could not be encoded")
+        for name in "bcd":
+            watch.batch_started([name])
+            now[0] += 1.5
+            watch.item_done(name)
+            rooms[-1].append(device.room)
+        return cast(ShardResult, "result")
+
+    monkeypatch.setattr(device_turns, "NEAR_END", 1.0)
+    device.compute(claimed(), keeper(), computing)
+    assert rooms.pop() == [2, 2, 2]
+    now[0] = 100.0
+    device.compute(claimed(attempt=2), keeper(), computing)
+    assert rooms.pop() == [1, 1, 1], "it may take the process along"
+
+
+def test_a_shard_is_finished_while_the_next_is_computed(
+    bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    real = claim_to_commit.compute
+    next_is_computed = threading.Event()
+
+    def computing(plan: Any, shard: Shard, *args: Any, **options: Any) -> Any:
+        unfinished = real(plan, shard, *args, **options)
+        if shard.index == 1:
+            next_is_computed.set()
+            return unfinished
+
+        def finished() -> ShardResult:
+            assert next_is_computed.wait(30)
+            assert threading.current_thread().name.startswith("shard")
+            return cast(ShardResult, unfinished())
+
+        return finished
+
+    monkeypatch.setattr(claim_to_commit, "compute", computing)
+    assert pool.work(run_id, range(2)) == {0: "done", 1: "done"}
+
+
+def test_an_error_while_records_are_finished_fails_that_shard_alone(
+    bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    real = explained_shard._Gathered.add
+    broken: list[str] = []
+
+    def adding(gathered: Any, done: Any) -> None:
+        if done.item is not None and done.item.index == 3 and not broken:
+            broken.append(done.item.id)
+            raise ValueError("no such total")
+        real(gathered, done)
+
+    monkeypatch.setattr(explained_shard._Gathered, "add", adding)
+    assert pool.work(run_id, range(2)) == {0: "failed", 1: "done"}
+    (status, _) = shards.list_shards(bench.db, run_id)
+    assert status.error == "ValueError: no such total"
+    assert pool.work(run_id, [0]) == {0: "done", 1: "done"}
+    assert not [one for one in threading.enumerate() if one.name == "finishing"]
