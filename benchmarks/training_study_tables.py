@@ -45,9 +45,9 @@ def tables(
     What stands behind +- is half of Student's 95 % interval over seeds.
     """
     lines = [
-        f"{seeds} seed(s); +- is half of Student's 95 % interval over them; stage 1 on SST-2 phrases "
-        "and one half of the CIFAR-10 pictures, stage 2 on 20,000 sentences and the other half, or "
-        "a sample of them; measured on SST-2 dev and CIFAR-10 test.\n"
+        f"{seeds} seed(s); +- is half of Student's 95 % interval over them; stage 1 on SST-2 "
+        "phrases and one half of the CIFAR-10 pictures, stage 2 on 20,000 sentences and the other "
+        "half, or a sample of them; measured on SST-2 dev and CIFAR-10 test.\n"
     ]
     by_kind = {
         kind: {
