@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from old_aggregates import in_rows
 from report_samples import CLASSES, biased_run, explained_text, stored_run
 from rewritten_parts import as_rows
 from sqlalchemy import select, update
 from test_reports_summary import image_run
 
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.sections import failed_items
 from transexplain.reports.summary import Summary, summarise
 from transexplain.store import noteworthy, results
@@ -44,11 +46,12 @@ def as_before(db: Database, run_id: str, only_shard: int | None = None) -> None:
             select(shard_aggregate.c.shard, shard_aggregate.c.payload).where(kept)
         ).all():
             if only_shard in (None, index):
-                del payload["seen"]
+                old = in_rows(ShardAggregate.from_json(payload))
+                del old["seen"]
                 connection.execute(
                     update(shard_aggregate)
                     .where(kept, shard_aggregate.c.shard == index)
-                    .values(payload=payload | {"version": 3})
+                    .values(payload=old | {"version": 3})
                 )
 
 
