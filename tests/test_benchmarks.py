@@ -338,6 +338,7 @@ def test_the_pipeline_has_a_lane_on_the_queue(
 def test_the_cost_of_the_host_is_measured_by_stage(tmp_path: Path) -> None:
     words = [*tiny_data(tmp_path), "--lexicon", str(tmp_path / "groups.json")]
     words += ["--images", str(tmp_path / "none"), "--databases", "sqlite", "--rate", "500"]
+    words += ["--host-processes", "0"]  # so that every stage is timed here
     found = quick("host", "--quick", *words, "--tokens", "12", folder=tmp_path)
     rows = {row["case"]: row for row in found["figures"]}
     texts = "texts of 12 tokens"

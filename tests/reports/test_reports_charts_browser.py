@@ -54,10 +54,10 @@ def test_charts_become_interactive_and_load_nothing(report: LoadedPage) -> None:
     page = report.page
     page.get_by_role("combobox", name="Class").select_option("negative")
     shown_charts(report)
-    assert page.locator(".chart:visible").count() == 2
-    assert page.locator(".chart .interactive svg:visible").count() == 2
+    assert page.locator(".chart:visible").count() == 3, "two of the class, one of conservation"
+    assert page.locator(".chart .interactive svg:visible").count() == 3
     assert page.locator(".chart .still:visible").count() == 0
-    assert page.locator(".chart[role=img][aria-label]").count() == 4  # of both classes
+    assert page.locator(".chart[role=img][aria-label]").count() == 5  # of both classes
     assert report.complaints == [] and len(report.requests) == 1
 
 
@@ -66,14 +66,13 @@ def test_pointing_at_a_mark_shows_its_value(report: LoadedPage) -> None:
     shown_charts(report)
     tip = page.locator("#vg-tooltip-element")
     assert not tip.is_visible()
-    mark = page.locator(".chart:visible").nth(1).locator(".interactive .mark-symbol path").last
+    of_classes = page.locator(".class-block .chart:visible")
+    mark = of_classes.nth(1).locator(".interactive .mark-symbol path").last
     mark.scroll_into_view_if_needed()
     mark.hover(force=True)
     tip.wait_for()
     assert "mean of a position" in tip.inner_text() and "%" in tip.inner_text()
-    page.locator(".chart:visible").first.locator(".interactive .mark-symbol path").first.hover(
-        force=True
-    )
+    of_classes.first.locator(".interactive .mark-symbol path").first.hover(force=True)
     page.wait_for_function(
         "() => document.querySelector('#vg-tooltip-element').innerText.includes('rarity')"
     )
@@ -130,7 +129,8 @@ def test_one_class_is_seen_at_a_time(report: LoadedPage) -> None:
         choice.select_option(name)
         assert page.locator(".class-block:visible h3 bdi").all_inner_texts() == [name]
         for part in (".wordlists", ".cloud", ".rare", ".chart"):
-            holders = page.locator(f"{part}:visible").evaluate_all(
+            seen = f":is(.class-block, .class-part) {part}:visible"
+            holders = page.locator(seen).evaluate_all(
                 "all => all.map(one => one.closest('.class-block, .class-part').dataset.name)"
             )
             assert holders and set(holders) == {name}
@@ -146,7 +146,7 @@ def test_paper_has_all_classes_and_still_pictures(report: LoadedPage) -> None:
     shown_charts(report)
     page.emulate_media(media="print")
     assert page.locator(".class-block:visible").count() == 2
-    assert page.locator(".chart .still svg:visible").count() == 4
+    assert page.locator(".chart .still svg:visible").count() == 5
     assert page.locator(".chart .interactive:visible").count() == 0
     assert page.locator(".hint:visible").count() == 0
     assert not page.locator(".class-switch").is_visible()
@@ -158,7 +158,7 @@ def test_without_scripts_all_classes_and_pictures_are_there(
 ) -> None:
     found = load_page(document_of(db), java_script_enabled=False)
     assert found.page.locator(".class-block:visible").count() == 2
-    assert found.page.locator(".chart .still svg:visible").count() == 4
+    assert found.page.locator(".chart .still svg:visible").count() == 5
     assert not found.page.locator(".class-switch").is_visible()
     assert found.page.locator(".chart script:visible").count() == 0
 
@@ -175,9 +175,8 @@ def test_no_word_or_class_can_run_in_a_chart(
     page.get_by_role("combobox", name="Class").select_option(index=2)
     shown_charts(found)
     assert page.locator(".class-block:visible h3 bdi").inner_text() == names[1]
-    for mark in (
-        page.locator(".chart:visible").first.locator(".interactive .mark-symbol path").all()
-    ):
+    words = page.locator(".class-block .chart:visible").first
+    for mark in words.locator(".interactive .mark-symbol path").all():
         mark.dispatch_event("pointermove")
         mark.hover(force=True)
     page.wait_for_timeout(100)
