@@ -7,7 +7,7 @@ lease keeper as a real one; only the model, the items and the computing are not 
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,10 +80,11 @@ class Sleeper(Workbench):
             self.plan(run_id)
         return claim
 
-    def _computed(self, claim: Claim, keeper: LeaseKeeper) -> ShardResult:
-        return self.device.compute(claim, keeper, partial(self._sleep, claim.shard))
+    def _computed(self, claim: Claim, keeper: LeaseKeeper) -> Callable[[], ShardResult]:
+        slept = self.device.compute(claim, keeper, partial(self._sleep, claim.shard))
+        return partial(self._made.result, claim.shard, slept)
 
-    def _sleep(self, shard: Shard, watch: Watch) -> ShardResult:
+    def _sleep(self, shard: Shard, watch: Watch) -> float:
         slept = 0.0
         pace = self._load.item_seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
         for start in range(shard.start, shard.stop, _BATCH):
@@ -92,27 +93,25 @@ class Sleeper(Workbench):
             begun = time.perf_counter()
             time.sleep(pace * len(ids))
             slept += time.perf_counter() - begun
-            for item_id in ids:
-                watch.item_done(item_id)
+            watch.item_done(*ids)
         self.times.computed += slept
-        return self._made.result(shard, slept)
+        return slept
 
-    def _commit(self, claim: Claim, result: ShardResult) -> None:
+    def _commit(self, claim: Claim, result: ShardResult) -> bool:
         begun = time.perf_counter()
-        if self._load.write:
-            super()._commit(claim, result)
-        else:
-            self._mark(claim, result)
+        commit = super()._commit if self._load.write else self._mark
+        closed = commit(claim, result)
         self.times.commits.append(time.perf_counter() - begun)
         self.times.last = time.time()
+        return closed
 
-    def _mark(self, claim: Claim, result: ShardResult) -> None:
+    def _mark(self, claim: Claim, result: ShardResult) -> bool:
         """What `results.save` does, less the rows."""
         done = {"state": "done", "lease_until": None, "breadcrumb": None}
         counts = {"explained": len(result.outcomes), "seconds": result.seconds}
         with self.db.begin() as connection:
             connection.execute(shards.held(claim).values(**done, **counts))
-        runs.finalise(self.db, claim.run_id)
+        return runs.finalise(self.db, claim.run_id)
 
 
 def work(settings: Settings, load: Load, over: Event) -> tuple[list[Times], int]:
