@@ -214,10 +214,11 @@ class _Reported:
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
         """As `report`, of what is saved by now; whether that is more than before, by anybody."""
+        saved = _finished(self._db, self._run_id)  # whoever ends an item waits for no query
         with self._lock:
-            before, self._saved = self._saved, _finished(self._db, self._run_id)
+            before, self._saved = self._saved, saved
             self.report(cells)
-            return self._saved > before
+            return saved > before
 
     def report(self, cells: Sequence[Sequence[float]]) -> None:
         """Report items that are saved or in hand, and checks; `cells` are of all meters.
