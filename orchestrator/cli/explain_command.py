@@ -221,6 +221,10 @@ def _content(model: "LoadedModel", item: str) -> Any:
             if Path(item).suffix.lower() in SUFFIXES:
                 remedy = "This model reads texts, not pictures"
             opt.warn(f"{item!r} is a file, and its name was explained as a text. {remedy}")
+        elif " " not in item and (
+            item.startswith(("./", "../", "/", "~")) or Path(item).suffix.lower() in SUFFIXES
+        ):
+            opt.warn(f"there is no file {item!r}, and the name was explained as a text")
         return typer.get_text_stream("stdin").read() if item == "-" else item
     if not _is_file(item):
         raise ConfigurationError(

@@ -321,3 +321,6 @@ def test_explain_prints_probabilities_and_what_colours_mean(call, tmp_path: Path
     assert "raises" in printed and "lowers" in printed
     code, printed = call("explain", "a good film", "--model", model)
     assert "as a text" not in printed
+    for typed, named in (("./nosuch.txt", True), ("cat.png", True), ("good and/or bad", False)):
+        code, printed = call("explain", typed, "--model", model)
+        assert code == 0 and ("there is no file" in printed) is named
