@@ -13,7 +13,7 @@ from transexplain.store import part_columns as col
 from transexplain.store.codec import Features, grid_of
 from transexplain.store.part_columns import Ints
 from transexplain.types.items import PatchGrid
-from transexplain.types.tokens import Tokens
+from transexplain.types.tokens import Tokens, spellings_beside
 
 _NO_TOKENS = Tokens.of(())
 
@@ -60,7 +60,7 @@ def _token_columns(features: Sequence[Tokens], stored: Sequence[str | None]) -> 
     )
     special = _joined([one.special for one in features]).astype(bool)
     firsts = _firsts(counts)
-    odd = [one.unlike(text) for one, text in zip(features, stored, strict=True)]
+    odd = spellings_beside(features, stored)
     tokens = col.struct(
         gap=col.ints(starts - _before(ends, firsts, 0)),
         length=col.ints(ends - starts),

@@ -103,10 +103,10 @@ class Tokens(Sequence[Token]):
     ) -> "Tokens":
         """Positions that are spelled as `text` spells them, but for the `odd` ones.
 
-        Without a text those are spelled "". It is the inverse of `unlike`.
+        Without a text those are spelled "". It is the inverse of `spellings_beside`.
         """
         held: str | None = text
-        if text is None or not all(_own(text, starts, ends, special)[place] for place in odd):
+        if text is None or not all(_own(len(text), starts, ends, special)[place] for place in odd):
             spans = zip(starts.tolist(), ends.tolist(), strict=True)
             pieces = ["" if text is None else text[start:end] for start, end in spans]
             held = None
@@ -118,20 +118,13 @@ class Tokens(Sequence[Token]):
             pieces[place] = piece
         return cls(starts=starts, ends=ends, words=words, special=special, pieces=pieces, text=held)
 
-    def unlike(self, text: str | None) -> dict[int, str]:
-        """Position -> how it is spelled, where that is not what `text` has there.
-
-        Without a text: where it is not "".
-        """
+    def _unlike(self, text: str | None) -> dict[int, str]:
+        """`spellings_beside` of one text that need not be the one that spells them."""
         if text is None:
             return {place: piece for place, piece in enumerate(self.texts) if piece}
-        kept = self._text is not None and self._text == text
-        own = _own(text, self.starts, self.ends, self.special)
-        places = np.flatnonzero(own) if kept else np.arange(len(self))
-        few = self.at(places)
-        spans = zip(few.starts.tolist(), few.ends.tolist(), strict=True)
-        found = zip(places.tolist(), few.texts, spans, strict=True)
-        return {place: piece for place, piece, (a, b) in found if piece != text[a:b]}
+        spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        found = enumerate(zip(self.texts, spans, strict=True))
+        return {place: piece for place, (piece, (a, b)) in found if piece != text[a:b]}
 
     def spelled(self, texts: Sequence[str]) -> "Tokens":
         """The same positions with other spellings (T,)."""
@@ -205,11 +198,46 @@ class Tokens(Sequence[Token]):
         return _again, (type(self), *arrays, self._pieces, self._text)
 
 
+def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> list[dict[int, str]]:
+    """For each of N texts: position -> how it is spelled, where the text has something else there.
+
+    Without a text: where it is not "".
+    """
+    found: list[dict[int, str]] = [{} for _ in tokens]
+    same: list[tuple[Tokens, str, dict[int, str]]] = []
+    for one, text, odd in zip(tokens, texts, found, strict=True):
+        if text is not None and one.text == text:
+            same.append((one, text, odd))
+        else:
+            odd.update(one._unlike(text))
+    if not same:
+        return found
+    counts = np.array([len(one) for one, _, _ in same])
+    starts = np.concatenate([one.starts for one, _, _ in same])
+    ends = np.concatenate([one.ends for one, _, _ in same])
+    special = np.concatenate([one.special for one, _, _ in same])
+    lengths = np.repeat([len(text) for _, text, _ in same], counts)
+    flat = np.flatnonzero(_own(lengths, starts, ends, special))
+    of = np.repeat(np.arange(len(same)), counts)[flat]
+    places = flat - (np.cumsum(counts) - counts)[of]
+    columns = (of, places, starts[flat], ends[flat], special[flat])
+    for item, place, start, end, apart in zip(*(one.tolist() for one in columns), strict=True):
+        one, text, odd = same[item]
+        there = text[start:end]
+        piece = one.pieces[place] if apart or not there else there
+        if piece != there:
+            odd[place] = piece
+    return found
+
+
 def _own(
-    text: str, starts: NDArray[np.int32], ends: NDArray[np.int32], special: NDArray[np.bool_]
+    length: int | NDArray[np.int64],
+    starts: NDArray[np.int32],
+    ends: NDArray[np.int32],
+    special: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
-    """(T,) which positions have spellings of their own beside a text: special and empty ones."""
-    return special | (ends <= starts) | (starts >= len(text)) | (starts < 0)
+    """(T,) which have spellings of their own beside a text of a length: special and empty ones."""
+    return special | (ends <= starts) | (starts >= length) | (starts < 0)
 
 
 def _again(kind: type[Tokens], *parts: Any) -> Tokens:
