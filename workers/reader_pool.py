@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from transexplain.errors import InfrastructureError
 from workers import reader_process
 from workers.heartbeat import START_DEADLINE
+from workers.shared_arrays import Receiver
 
 if TYPE_CHECKING:
     from transexplain.explaining.reading import Entry, Part, ReadingJob
@@ -142,6 +143,7 @@ class _Reader(threading.Thread):
         self._context = reader_process.context()
         self._process: Any = None
         self._pipe: Any = None
+        self._arrays: Any = None
         self._hand: MutableSequence[float] = []
         self._known: list[str] = []
         self._vain = 0
@@ -179,10 +181,10 @@ class _Reader(threading.Thread):
                 self._pipe.send(("job", task.key, task.job))
                 self._heard(START_DEADLINE)
                 self._known = [*self._known, task.key][-reader_process.JOBS :]
-            self._pipe.send(("part", task.key, task.part))
+            self._pipe.send(("part", task.key, (task.part, self._arrays.free())))
             kind, *rest = self._heard(self._deadline)
             if kind == "done":
-                found: list[Entry] = reader_process.received(self._pipe, *rest)
+                found: list[Entry] = self._arrays.received(*rest)
                 return found
         except (EOFError, OSError, _HungError) as error:
             hung = f"it hung, no progress within {self._deadline:g} seconds"
@@ -217,6 +219,7 @@ class _Reader(threading.Thread):
         self._hand = self._context.RawArray("d", [reader_process.NOBODY, 0.0])
         self._known = []
         self._pipe, theirs = self._context.Pipe()
+        self._arrays = Receiver(self._pipe)
         process = self._context.Process(
             target=reader_process.serve,
             args=(theirs, self._hand, self._deadline),

@@ -7,18 +7,18 @@ because there is none any more, ends itself.
 
 import faulthandler
 import math
-import mmap
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import MutableSequence
 from contextlib import suppress
-from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
+
+from workers.shared_arrays import Sender
 
 if TYPE_CHECKING:
     from transexplain.explaining.reading import Entry, Part
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 #: what the memory that parent and child share holds
 HAND, MOVES = range(2)  # the row in hand, or NOBODY; how often that changed
 NOBODY = -1.0
-_ALIGNED = 64  # bytes: where arrays begin in shared memory
 JOBS = 2  #: runs that a process remembers
 
 
@@ -40,6 +39,7 @@ def serve(connection: Connection, hand: MutableSequence[float], deadline: float)
 
     torch.set_num_threads(1)
     jobs: dict[str, Any] = {}
+    sender = Sender(connection)
     try:
         connection.send(("ready",))
         while True:
@@ -52,7 +52,13 @@ def serve(connection: Connection, hand: MutableSequence[float], deadline: float)
                 continue
             if math.isfinite(deadline):
                 faulthandler.dump_traceback_later(2 * deadline + 1, exit=True)
-            _answer(connection, jobs[key], content, hand)
+            part, free = content
+            sender.released(free)
+            found = _answer(jobs[key], part, hand)
+            if isinstance(found, Exception):
+                connection.send(("failed", found))
+            else:
+                sender.send(found)
             faulthandler.cancel_dump_traceback_later()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody asks any more
@@ -69,7 +75,8 @@ def _job(content: bytes) -> Any:
     return job
 
 
-def _answer(connection: Connection, job: Any, part: "Part", hand: MutableSequence[float]) -> None:
+def _answer(job: Any, part: "Part", hand: MutableSequence[float]) -> "list[Entry] | Exception":
+    """The entries of a part, or why there are none: raised where the part was asked for."""
     from transexplain.explaining.reading import read_part
 
     def in_hand(row: int | None) -> None:
@@ -77,13 +84,11 @@ def _answer(connection: Connection, job: Any, part: "Part", hand: MutableSequenc
         hand[MOVES] += 1
 
     try:
-        entries = read_part(job, part, in_hand)
-    except Exception as error:  # noqa: BLE001 - raised where the part was asked for
-        connection.send(("failed", _portable(error)))
-        return
+        return read_part(job, part, in_hand)
+    except Exception as error:  # noqa: BLE001 - whatever an item or its file may do
+        return _portable(error)
     finally:
         in_hand(None)
-    send_entries(connection, entries)
 
 
 def _portable(error: Exception) -> Exception:
@@ -100,54 +105,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(0)
-
-
-def send_entries(connection: Connection, entries: "Sequence[Entry]") -> None:
-    """Send entries; large arrays go by memory that both processes map, where the system has it."""
-    from transexplain.explaining.packed_parts import packed
-
-    document, buffers = packed(entries)
-    raw = [buffer.raw() for buffer in buffers]
-    shared = bool(raw) and hasattr(os, "memfd_create")
-    connection.send(("done", document, [one.nbytes for one in raw], shared))
-    if not shared:
-        for one in raw:
-            connection.send_bytes(one)
-        return
-    descriptor = os.memfd_create("transexplain", os.MFD_CLOEXEC)
-    try:
-        for (begin, _), one in zip(_places([one.nbytes for one in raw]), raw, strict=True):
-            os.lseek(descriptor, begin, os.SEEK_SET)
-            left = one
-            while left:
-                left = left[os.write(descriptor, left) :]
-        reduction.send_handle(connection, descriptor, os.getppid())
-    finally:
-        os.close(descriptor)
-
-
-def received(connection: Connection, document: bytes, sizes: list[int], shared: bool) -> Any:
-    """The entries that `send_entries` sent after it sent these three."""
-    from transexplain.explaining.packed_parts import unpacked
-
-    if not shared:
-        return unpacked(document, [bytearray(connection.recv_bytes()) for _ in sizes])
-    descriptor = reduction.recv_handle(connection)
-    try:
-        places = list(_places(sizes))
-        memory = memoryview(mmap.mmap(descriptor, places[-1][1]))
-    finally:
-        os.close(descriptor)
-    return unpacked(document, [memory[begin:stop] for begin, stop in places])
-
-
-def _places(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where arrays of so many bytes begin and end, one behind the other."""
-    stop = 0
-    for size in sizes:
-        begin = -(-stop // _ALIGNED) * _ALIGNED
-        stop = begin + size
-        yield begin, stop
 
 
 def context() -> Any:

@@ -37,6 +37,7 @@ from workers import reader_pool, reader_process
 from workers.claim_to_commit import Workbench
 from workers.read_ahead import ReadAhead, Waiting
 from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
+from workers.shared_arrays import Receiver, Sender
 from workers.work_meter import WorkMeter
 
 
@@ -143,7 +144,7 @@ def test_arrays_come_by_memory_or_by_the_pipe(
     monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     if not shared:
-        monkeypatch.delattr(reader_process.os, "memfd_create")
+        monkeypatch.delattr("os.memfd_create")
     ours, theirs = reader_process.context().Pipe()
     several = [
         Encoded(
@@ -159,11 +160,52 @@ def test_arrays_come_by_memory_or_by_the_pipe(
         several = several[:1]
         monkeypatch.setattr("transexplain.explaining.packed_parts.LARGE", 1000)
         several = [replace(several[0], inputs={"pixel_values": torch.ones(1, 20, 30)})]
-    reader_process.send_entries(theirs, several)
+    sender, receiver = Sender(theirs), Receiver(ours)
+    sender.send(several)
     kind, *rest = ours.recv()
-    assert (kind, rest[2]) == ("done", shared)
-    found = reader_process.received(ours, *rest)
+    assert (kind, rest[2]) == ("done", (0, True, []) if shared else None)
+    found = receiver.received(*rest)
     assert all(same(one, other) for one, other in zip(several, found, strict=True))
+    ours.close()
+    theirs.close()
+
+
+def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
+    ours, theirs = reader_process.context().Pipe()
+    sender, receiver = Sender(theirs), Receiver(ours)
+
+    def sent(value: float, side: int = 90) -> tuple[Any, Any]:
+        sender.released(receiver.free())
+        picture = Encoded(
+            item=Item(id="1", index=1, content=None),
+            inputs={"pixel_values": torch.full((1, side, 250), value)},
+            features=(),
+            length=0,
+            truncated=False,
+        )
+        sender.send([picture])
+        _, *rest = ours.recv()
+        (found,) = receiver.received(*rest)
+        return rest[2], found
+
+    memory, first = sent(1.0)
+    assert memory == (0, True, [])
+    memory, second = sent(2.0)
+    assert memory == (1, True, [])  # the first is still in use
+    kept = first.inputs["pixel_values"][:, 10:20]
+    del first
+    memory, third = sent(3.0)
+    assert memory == (2, True, [])  # a view of the first is still in use
+    del second
+    memory, fourth = sent(4.0)
+    assert memory == (1, False, [])
+    assert torch.all(kept == 1.0)
+    assert torch.all(third.inputs["pixel_values"] == 3.0)
+    assert torch.all(fourth.inputs["pixel_values"] == 4.0)
+    del fourth, kept
+    memory, larger = sent(5.0, side=400)
+    assert (memory[:2], sorted(memory[2])) == ((3, True), [0, 1])  # too small, so they are given up
+    assert torch.all(larger.inputs["pixel_values"] == 5.0)
     ours.close()
     theirs.close()
 
