@@ -111,7 +111,7 @@ class Receiver:
         whole = np.frombuffer(self._maps[number], dtype=np.uint8)
         # every array that is made of a view of it keeps it alive
         weakref.finalize(whole, self._free.append, number).atexit = False
-        view = memoryview(whole)
+        view = whole.data
         return unpacked(document, [view[begin:stop] for begin, stop in places])
 
 
