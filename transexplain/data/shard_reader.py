@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pyarrow.parquet as pq
 
+from transexplain.data.graph_rows import unpack
 from transexplain.data.image_files import load_image
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
 from transexplain.data.snapshot import FOUND
@@ -228,6 +229,8 @@ def _item(
         if source is not None and opened:
             path = inside(root, source, resolved=True)
             content = load_image(path, name=source, sha256=row["sha256"])
+        if ref.modality == "nodes" and opened and content is not None:
+            content = unpack(content)
         # no such column where nobody marked anything
         evidence = read_rationale(row.get("evidence"), root)
         annotations = read_annotations(row.get("annotations"), root)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ItemError
+from transexplain.types.graphs import FEATURES, NAMES, is_reserved
 
-MASK, BIAS, NAMES = "attention_mask", "attention_bias", "node_names"
+MASK, BIAS = "attention_mask", "attention_bias"
 
 
 def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[str, Tensor]:
@@ -22,7 +23,9 @@ def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[st
     Args:
         content: mapping of numpy arrays, tensors or nested lists: `main` and further inputs of the
             model, one row for each node (T, ...), or one entry for each pair (..., T, T) or
-            (T, T, ...). `attention_mask` (T,) is of ones, zeros only at the end.
+            (T, T, ...). `attention_mask` (T,) is of ones, zeros only at the end. What a graph holds
+            beside its inputs (`types.graphs.RESERVED`) is left out, and `node_features` may stand
+            for `main`.
         main: name of the input that holds the features of the nodes.
         takes: whether the model has an input of a name.
 
@@ -35,7 +38,9 @@ def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[st
             "wrong-type",
             f"a model of nodes takes {{'{main}': (T, F), ...}}, not {type(content).__name__}",
         )
-    given = {str(name): value for name, value in content.items() if name != NAMES}
+    given = {str(name): value for name, value in content.items() if not is_reserved(str(name))}
+    if main not in given and FEATURES in given and not takes(FEATURES):
+        given[main] = given.pop(FEATURES)
     if main not in given:
         listing = ", ".join(given) or "nothing"
         raise ItemError("bad-input", f"a graph needs {main!r} of shape (T, F); given: {listing}")
