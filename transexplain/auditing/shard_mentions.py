@@ -160,9 +160,9 @@ def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Reg
     """The regions marked in a picture, on the grid of its patches, or in a graph, on its nodes."""
     grid = attribution.features
     if not isinstance(grid, PatchGrid):
-        of_graph = [one for one in marked if one.nodes]
-        words = Tokens.of(grid).words if of_graph else None
-        return [(one, np.isin(words, one.nodes).astype(np.float64)) for one in of_graph]
+        nodes = Tokens.of(grid).words
+        inside = ((one, np.isin(nodes, one.nodes)) for one in marked if one.nodes)
+        return [(one, np.asarray(of, dtype=np.float64)) for one, of in inside]
     return [
         (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
         for one in marked

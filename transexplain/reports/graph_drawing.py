@@ -12,12 +12,14 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from transexplain.data.shard_reader import graphs_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports.coloured_text import DEEPEST, FAINTEST, MAX_OPACITY, escape
 from transexplain.reports.heatmap import colour
 from transexplain.reports.phrasing import signed
 from transexplain.types.graphs import POSITIONS, edges_of
 from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.plans import AuditPlan
 from transexplain.types.tokens import Tokens
 
 Points = NDArray[np.float64]  #: (T, 2) to the right, and down
@@ -64,6 +66,28 @@ def shape_of(names: Sequence[str], graph: Mapping[str, Any] | None = None) -> Gr
         places=tuple((round(x, 3), round(y, 3)) for x, y in places.tolist()),
         edges=tuple((a, b) for a, b in edges.tolist()),
     )
+
+
+def stored_shapes(
+    plan: AuditPlan, rows: Mapping[str, int], names: Mapping[str, Sequence[str]]
+) -> dict[str, GraphShape]:
+    """Item -> its shape, from the plan's snapshot.
+
+    None where the plan stores no texts, for a graph that is too large, and where the snapshot is
+    gone: then its nodes are shown as words are.
+
+    Args:
+        plan: of the run.
+        rows: item -> its row.
+        names: item -> the names of its nodes.
+    """
+    if plan.dataset.modality != "nodes" or plan.privacy is not None:
+        return {}
+    drawn = {item: rows[item] for item, of in names.items() if 0 < len(of) <= MOST_NODES}
+    graphs = graphs_of(plan.dataset, drawn.values())
+    return {
+        item: shape_of(names[item], graphs[row]) for item, row in drawn.items() if row in graphs
+    }
 
 
 def nodes_of(attribution: Attribution) -> tuple[list[str], NDArray[np.float64]]:
@@ -279,7 +303,9 @@ def _scaled(wanted: Points) -> Points:
     axes = axes * np.sign(axes[largest, np.arange(axes.shape[1])])
     places = axes * np.sqrt(np.maximum(values[-1:-3:-1], 1e-9))
     # equal places would never part
-    return places + 1e-3 * np.stack([np.cos(np.arange(nodes)), np.sin(np.arange(nodes))], axis=1)
+    turn = np.arange(nodes, dtype=np.float64)
+    found: Points = places + 1e-3 * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    return found
 
 
 def _pulled(places: Points, wanted: Points, weights: Points) -> Points:
