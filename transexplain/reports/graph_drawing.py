@@ -227,7 +227,7 @@ class _Paint:
         if abs(share) < FAINTEST:
             return ' fill="none"'
         if self.by_class:
-            return f' class={"p" if share > 0 else "n"} style="--v:{abs(share):.2f}"'
+            return f' class="{"p" if share > 0 else "n"}" style="--v:{abs(share):.2f}"'
         red, green, blue = colour(math.copysign(DEEPEST, share), self.palette)
         return f' fill="rgb({red},{green},{blue})" fill-opacity="{MAX_OPACITY * abs(share):.3f}"'
 
