@@ -437,7 +437,7 @@ def test_an_audit_cannot_name_a_wrapped_module(tmp_path: Path) -> None:
     source = wrapped(toy(Biased)).ref.source
     spec = AuditSpec(model={"source": source}, data={"source": str(tmp_path / "rows.csv")})
     with pytest.raises(
-        ModelLoadError, match=r"graph models always are.*explain and audit it where it is"
+        ModelLoadError, match=r"was in memory only.*explain and audit it where it is"
     ):
         prepare_audit(spec, Settings(snapshot_dir=tmp_path))
 

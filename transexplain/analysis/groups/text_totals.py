@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.exact_totals import exact_sums
+from transexplain.types.graphs import is_named
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.tokens import Tokens
 
@@ -49,7 +50,7 @@ class TextWords:
     """The words of N texts, those of one text after those of the other (W,)."""
 
     of: Indices  #: which text a word is of
-    texts: list[str]  #: lower case
+    texts: list[str]  #: lower case; names of nodes as they are
     relevance: NDArray[np.float64]  #: sum over its positions, in the unit of the method
 
 
@@ -75,7 +76,9 @@ def words_of(batch: TextBatch) -> TextWords:
         return TextWords(of, [stored[text][start:end].lower() for text, start, end in spans], sums)
     pieces = _spellings(batch, places, number, len(found))
     texts = [
-        (pieces[word] if (whole := stored[text]) is None else whole[start:end]).lower()
+        _counted(pieces[word], start, end)
+        if (whole := stored[text]) is None
+        else whole[start:end].lower()
         for word, (text, start, end) in enumerate(spans)
     ]
     known = np.array(
@@ -87,6 +90,17 @@ def words_of(batch: TextBatch) -> TextWords:
     )
     kept = [word for word, one in zip(texts, known.tolist(), strict=True) if one]
     return TextWords(of[known], kept, sums[known])
+
+
+def _counted(spelled: str, start: int, end: int) -> str:
+    """A word that is stored apart; "": it does not count.
+
+    Nodes of graphs have no place in a text. They keep their case, and those without a name do not
+    count.
+    """
+    if start == end:
+        return spelled if is_named(spelled) else ""
+    return spelled.lower()
 
 
 def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -> Sequence[str]:
