@@ -18,6 +18,7 @@ from transexplain.explaining.item_loop import Silent
 from transexplain.methods import METHODS, parameters_of
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
 from transexplain.types.plans import Classification
 from transexplain.types.scores import (
@@ -186,7 +187,7 @@ def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Ite
     """The attributions of an item with its probabilities and, where wanted, its picture."""
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
     largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
-    picture = _picture_of(explained.item) if pictured and model.modality == "image" else None
+    picture = _picture_of(explained.item) if pictured and model.modality != "text" else None
     for one in explained.attributions:
         own = {name: shares[name] for name in (one.class_name,) if name in shares}
         known = replace(one, probabilities={**largest, **own})
@@ -194,8 +195,13 @@ def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Ite
 
 
 def _picture_of(item: Item | None) -> Any:
-    """The picture as it was given; its path where it was read from a file, to save memory."""
-    if item is None or isinstance(item.content, Mapping):
+    """The picture as it was given, its path where it was read from a file, to save memory.
+
+    Of a graph what draws it; None for encoded pixels.
+    """
+    if item is not None and isinstance(item.content, Mapping):
+        return drawn_of(item.content) or None
+    if item is None:
         return None
     from_file = item.source is not None and Path(item.source).is_file()
     return item.source if from_file else item.content

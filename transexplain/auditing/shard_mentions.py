@@ -1,6 +1,6 @@
 """Collects the mentions of a shard: their relevance, their rank in the item and their totals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -82,6 +82,8 @@ class MentionCounter:
             if present:
                 magnitude = float(np.abs(attribution.relevance).sum())
                 ranks = ranks_in_item(attribution, present)
+                if isinstance(done.item and done.item.content, Mapping):
+                    ranks = [None] * len(present)  # substructures of a graph differ in size
                 stratum = self.stratum(attribution, outcome)
                 aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
                 mentions += present
@@ -155,10 +157,12 @@ def _cluster_of(done: Explained) -> str:
 
 
 def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
-    """The regions marked in a picture, on the grid of its patches; none in a text."""
+    """The regions marked in a picture, on the grid of its patches, or in a graph, on its nodes."""
     grid = attribution.features
     if not isinstance(grid, PatchGrid):
-        return []
+        nodes = Tokens.of(grid).words
+        inside = ((one, np.isin(nodes, one.nodes)) for one in marked if one.nodes)
+        return [(one, np.asarray(of, dtype=np.float64)) for one, of in inside]
     return [
         (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
         for one in marked

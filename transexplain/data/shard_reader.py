@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data.graph_rows import unpack
@@ -85,6 +86,20 @@ class StoredPicture:
         if isinstance(one, ItemFailure):
             raise ItemError(one.kind, one.message)
         return one.content
+
+
+def graphs_of(ref: DatasetRef, rows: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Row -> the graph there; rows that hold none, or cannot be read now, have no entry."""
+    found = {}
+    try:
+        for row in rows:
+            some = Shard(index=0, start=row, stop=row + 1)
+            for one in read_rows(ref, some, ["content"]):
+                if one["content"] is not None:
+                    found[row] = unpack(one["content"])
+    except (DataSourceError, OSError, pa.ArrowException):
+        return found
+    return found
 
 
 def read_rows(

@@ -66,13 +66,23 @@ def names_of(content: Mapping[str, Any], nodes: int) -> list[str]:
 
 def first_nodes(inputs: Mapping[str, Tensor], main: str, count: int) -> dict[str, Tensor]:
     """The graph of the first `count` nodes."""
+    return kept_nodes(inputs, main, torch.arange(count))
+
+
+def kept_nodes(inputs: Mapping[str, Tensor], main: str, kept: Tensor) -> dict[str, Tensor]:
+    """The graph of the nodes `kept` (K,); what is known of them and their pairs stays as it was."""
     nodes = inputs[main].shape[0]
     cut = {}
     for name, values in inputs.items():
         for axis in (0,) if name == main else _axes(values, nodes):
-            values = values.narrow(axis, 0, count)  # noqa: PLW2901 - one axis after the other
+            values = values.index_select(axis, kept)  # noqa: PLW2901 - one axis after the other
         cut[name] = values
     return cut
+
+
+def inputs_in(content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a graph holds for the model, unchecked; see `types.graphs.RESERVED` for the rest."""
+    return {name: _tensor(name, value) for name, value in content.items() if not is_reserved(name)}
 
 
 def changed(inputs: Mapping[str, Tensor], main: str) -> dict[str, Tensor]:

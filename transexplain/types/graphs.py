@@ -23,6 +23,8 @@ GROUPS = "node_groups"
 LABEL, ID, TEXT = "label", "id", "text"
 #: what begins the name of a value that is kept as the item's metadata
 META = "meta."
+#: inputs of some models that tell which nodes are joined
+_LINKS = ("adjacency", "distances")
 #: names that are no inputs of the model
 RESERVED = frozenset({NAMES, EDGES, POSITIONS, GROUPS, LABEL, ID, TEXT})
 
@@ -32,6 +34,13 @@ def is_reserved(name: str) -> bool:
     return name in RESERVED or name.startswith(META)
 
 
+def drawn_of(graph: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a graph is needed to draw it."""
+    links = (EDGES, *_LINKS)
+    first = next((name for name in links if graph.get(name) is not None), None)
+    return {name: graph[name] for name in (first, POSITIONS) if name and name in graph}
+
+
 def edges_of(graph: Mapping[str, Any], nodes: int) -> NDArray[np.intp]:
     """(E, 2) the edges to draw between T `nodes`, each once, without loops.
 
@@ -39,7 +48,7 @@ def edges_of(graph: Mapping[str, Any], nodes: int) -> NDArray[np.intp]:
     those at `distances` (T, T) of 1, else none.
     """
     if graph.get(EDGES) is not None:
-        found = np.asarray(graph[EDGES], dtype=np.intp).reshape(-1, 2)
+        found = _array(graph[EDGES]).astype(np.intp).reshape(-1, 2)
     else:
         found = np.argwhere(_joined(graph, nodes))
     found = np.sort(found, axis=1)
@@ -49,8 +58,13 @@ def edges_of(graph: Mapping[str, Any], nodes: int) -> NDArray[np.intp]:
 
 def _joined(graph: Mapping[str, Any], nodes: int) -> NDArray[np.bool_]:
     """(T, T) which pairs are joined, as the inputs of the model tell."""
-    for name in ("adjacency", "distances"):
-        values = np.asarray(graph.get(name, ()))
+    for name in _LINKS:
+        values = _array(graph.get(name, ()))
         if values.shape == (nodes, nodes):
             return np.asarray(values == 1 if name == "distances" else values != 0)
     return np.zeros((nodes, nodes), dtype=bool)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """An array, a list, or a tensor on any device, as an array."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)

@@ -66,7 +66,9 @@ class ModelRef:
 class DatasetSpec:
     """Where items come from and how their columns are read, as the user wrote it."""
 
-    source: str  #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR` or `eraser:DIR#split`
+    #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR`, `graphs:DIR` or
+    #: `eraser:DIR#split`
+    source: str
     text: str | None = None  #: column of the text; default: `text`, else `sentence`
     image: str | None = None  #: column of the image path, relative to the file's folder
     label: str | None = None  #: column of the label; default: `label` where it exists

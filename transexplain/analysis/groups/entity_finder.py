@@ -96,7 +96,8 @@ def _key(term: str) -> tuple[str, ...]:
     return tuple(piece.key for piece in pieces(term))
 
 
-#: a region of a picture and (rows, cols) which share of every patch lies in it
+#: a region of a picture and (rows, cols) which share of every patch lies in it; a substructure of a
+#: graph and (T,) which positions are its nodes
 Region = tuple[Annotation, NDArray[np.float64]]
 
 
@@ -140,7 +141,7 @@ class EntityFinder:
     def find(
         self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
     ) -> FoundEntities:
-        """The entities of one item; `text` is None for a picture."""
+        """The entities of one item; `text` is None for a picture or graph."""
         if text is None:
             return FoundEntities(whole=self._whole(meta))
         found = self._matcher.search(text)

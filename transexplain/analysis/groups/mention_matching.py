@@ -245,15 +245,15 @@ def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention
 def mention_of_region(
     attribution: Attribution, region: Annotation, share: NDArray[np.float64]
 ) -> Mention:
-    """A region of a picture: each patch counts by the share of it that lies inside.
+    """A region of a picture or graph: each patch or node counts by its share that lies inside.
 
-    The entity is the one that the region names, else the picture: two regions of a picture
+    The entity is the one that the region names, else the item: two regions of a picture or graph
     share whatever is particular about it.
 
     Args:
-        attribution: of a picture; relevance (rows, cols), in its unit.
+        attribution: relevance (rows, cols) of a picture, (T,) of a graph, in its unit.
         region: what was marked.
-        share: (rows, cols), 0 to 1.
+        share: as the relevance, 0 to 1.
     """
     name = region.entity or attribution.item_id
     match = Match(group=region.group, entity=name, surface=region.entity, start=0, end=0)

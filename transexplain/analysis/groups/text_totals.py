@@ -49,7 +49,7 @@ class TextWords:
     """The words of N texts, those of one text after those of the other (W,)."""
 
     of: Indices  #: which text a word is of
-    texts: list[str]  #: lower case
+    texts: list[str]  #: lower case; names of nodes as they are
     relevance: NDArray[np.float64]  #: sum over its positions, in the unit of the method
 
 
@@ -71,7 +71,7 @@ def words_of(batch: TextBatch) -> TextWords:
     ends = np.concatenate([one.ends for one in batch.tokens])[places[last]]
     pieces = _spellings(batch, places, number, len(found))
     texts = [
-        (pieces[word] if text is None else text[start:end]).lower()
+        _counted(pieces[word], start, end) if text is None else text[start:end].lower()
         for word, (text, start, end) in enumerate(
             zip(
                 (batch.attributions[text].text for text in of.tolist()),
@@ -92,6 +92,11 @@ def words_of(batch: TextBatch) -> TextWords:
         return TextWords(of, texts, sums)
     kept = [word for word, one in zip(texts, known.tolist(), strict=True) if one]
     return TextWords(of[known], kept, sums[known])
+
+
+def _counted(spelled: str, start: int, end: int) -> str:
+    """A word that is stored apart; nodes of graphs have no place in a text, and keep their case."""
+    return spelled if start == end else spelled.lower()
 
 
 def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -> Sequence[str]:

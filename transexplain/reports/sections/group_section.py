@@ -319,8 +319,11 @@ def _checks(run: AuditRun) -> Iterator[str]:
         ways.append("other names of its group and of its reference took its place")
     if check.regions:
         ways.append(
-            "every region marked in a picture was hidden: filled with the picture's mean colour, "
-            "blurred, and in-painted"
+            "every substructure marked in a graph was hidden: its nodes removed, with the mean "
+            "features of the other nodes, and with features of 0"
+            if run.plan.model.modality == "nodes"
+            else "every region marked in a picture was hidden: filled with the picture's mean "
+            "colour, blurred, and in-painted"
         )
     if check.randomised:
         many = "a model" if check.draws == 1 else f"one of {check.draws} models"
