@@ -34,7 +34,7 @@ class Recipe:
 
 
 RECIPES = {
-    "superpixels": Recipe(epochs=16, rate=1e-3),
+    "superpixels": Recipe(epochs=14, rate=1e-3),
     "bace": Recipe(epochs=25, rate=1e-3, dropout=0.2, decay=0.05),
 }
 
