@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def _epochs(
     labels: NDArray[np.int64],
     recipe: Recipe,
     seed: int,
-):  # type: ignore[no-untyped-def]
+) -> Iterator[int]:
     """Yield the number of every epoch when it is over."""
     random = np.random.default_rng(seed)
     size = min(BATCH, len(encoded))

@@ -36,7 +36,7 @@ BOND_KINDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 #: functional groups by SMARTS; a match is one substructure
 FUNCTIONAL_GROUPS: Mapping[str, str] = {
     "amide": "[NX3][CX3](=[OX1])[#6]",
-    "amidine or guanidine": "[#6][#6,#7,#8,#16]~[CX3](=[#7])[NX3]",
+    "amidine or guanidine": "[CX3](=[NX2,NX3+])[NX3]",
     "amine": "[NX3,NX4+;!$(N[#6,#16]=[#7,#8,#16]);!$(N-a)]-[CX4]",
     "aromatic amine": "[NX3H2]-a",
     "carboxyl": "[CX3](=[OX1])[OX2H1,OX1-]",
@@ -178,7 +178,8 @@ def scaffold_split(
     members: dict[str, list[int]] = defaultdict(list)
     for place, one in enumerate(smiles):
         molecule = read_molecule(one)
-        scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
+        # RDKit's Python code has no types
+        scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule)  # type: ignore[no-untyped-call]
         members[scaffold].append(place)
     room = [shares[0] * len(smiles), sum(shares[:2]) * len(smiles) - shares[0] * len(smiles)]
     parts: tuple[list[int], ...] = ([], [], [])
@@ -206,8 +207,8 @@ def write_molecules(
         split: shares of `train`, `valid` and `test`, which become folders below `folder`, apart by
             scaffold; None: one folder.
 
-    Returns the folders. Raises DataSourceError for a missing column and for a SMILES that cannot be
-    read, naming its row, ConfigurationError where RDKit is missing.
+    Returns the folders. Raises DataSourceError for a missing column, for a SMILES that cannot be
+    read, naming its row, and for an empty part, ConfigurationError where RDKit is missing.
     """
     rows = list(_rows(Path(table), [smiles, *([label] if label else [])]))
     graphs = []
@@ -222,6 +223,12 @@ def write_molecules(
         write_graphs(place, graphs, format="parquet")
         return [place]
     parts = scaffold_split([row[smiles] for row in rows], split)
+    for name, chosen in zip(SPLIT, parts, strict=True):
+        if not len(chosen):
+            raise DataSourceError(
+                f"{table}: no molecule is left for {name!r} in a split of {split}, for scaffolds "
+                "stay whole; give other shares, or split=None"
+            )
     for name, chosen in zip(SPLIT, parts, strict=True):
         write_graphs(place / name, [graphs[one] for one in chosen], format="parquet")
     return [place / name for name in SPLIT]
