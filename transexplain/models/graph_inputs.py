@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ItemError
-from transexplain.types.graphs import FEATURES, NAMES, is_reserved
+from transexplain.types.graphs import FEATURES, NAMES, is_reserved, numbered
 
 MASK, BIAS = "attention_mask", "attention_bias"
 
@@ -57,7 +57,7 @@ def names_of(content: Mapping[str, Any], nodes: int) -> list[str]:
     """The names of the nodes: `node_names` (T,) of the item, or numbers."""
     names = content.get(NAMES)
     if names is None:
-        return [f"node {number}" for number in range(nodes)]
+        return [numbered(number) for number in range(nodes)]
     found = [str(name) for name in names]
     if isinstance(names, str) or len(found) < nodes:
         raise ItemError("bad-input", f"{NAMES} must be {nodes} names, one for each node")

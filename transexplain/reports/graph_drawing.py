@@ -17,7 +17,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.reports.coloured_text import DEEPEST, FAINTEST, MAX_OPACITY, escape
 from transexplain.reports.heatmap import colour
 from transexplain.reports.phrasing import signed
-from transexplain.types.graphs import POSITIONS, edges_of
+from transexplain.types.graphs import POSITIONS, edges_of, numbered
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.plans import AuditPlan
 from transexplain.types.tokens import Tokens
@@ -175,12 +175,14 @@ def node_link(
         _node(number, name, place, value, paint)
         for number, (name, place, value) in enumerate(nodes)
     )
+    width, height = (f"{side:.0f}" for side in size.tolist())
     return Markup(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" aria-label="{title}" '
-        f'viewBox="0 0 {size[0]:.0f} {size[1]:.0f}" width="{size[0]:.0f}" height="{size[1]:.0f}" '
-        f'color="currentColor"{shared}><title>{title}</title>'
+        f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" color="currentColor" '
+        f'font-family="system-ui,sans-serif" text-anchor="middle"{shared}><title>{title}</title>'
         f'<path d="{_links(shape.edges, points)}" fill="none" stroke="currentColor" '
-        f'stroke-opacity=".45" stroke-width="1.4"/>{drawn}</svg>'
+        'stroke-opacity=".45" stroke-width="1.4"/>'
+        f'<g fill="currentColor" stroke-opacity=".6">{drawn}</g></svg>'
     )
 
 
@@ -225,23 +227,23 @@ class _Paint:
         if abs(share) < FAINTEST:
             return ' fill="none"'
         if self.by_class:
-            return f' class={"p" if share > 0 else "n"} style="--v:{abs(share):.2f}"'
+            return f' class="{"p" if share > 0 else "n"}" style="--v:{abs(share):.2f}"'
         red, green, blue = colour(math.copysign(DEEPEST, share), self.palette)
         return f' fill="rgb({red},{green},{blue})" fill-opacity="{MAX_OPACITY * abs(share):.3f}"'
 
 
 def _node(number: int, name: str, place: Sequence[float], value: float, paint: _Paint) -> str:
     x, y = (f"{one:.1f}" for one in place)
-    shown = name.removeprefix("node ") if name == f"node {number}" else name
+    shown = str(number) if name == numbered(number) else name
     size = 11.0 * min(1.0, _SHORT / max(1, len(shown)))
     text = (
-        f'<text x="{x}" y="{y}" dy=".35em" text-anchor="middle" font-size="{max(size, 5.0):.1f}" '
-        f'font-family="system-ui,sans-serif" fill="currentColor">{escape(shown[:8])}</text>'
+        f'<text x="{x}" y="{y}" dy=".35em" font-size="{max(size, 5.0):.1f}">'
+        f"{escape(shown[:8])}</text>"
     )
     told = escape(f"{name or 'node'} ({number}): {signed(value)}")
     return (
-        f'<g><title>{told}</title><circle cx="{x}" cy="{y}" r="{_RADIUS:.0f}" '
-        f'stroke="currentColor" stroke-opacity=".6"{paint.of(value)}/>{text}</g>'
+        f'<g><title>{told}</title><circle cx="{x}" cy="{y}" r="{_RADIUS:.0f}"'
+        f' stroke="currentColor"{paint.of(value)}/>{text}</g>'
     )
 
 

@@ -3,6 +3,7 @@
 Dimension letters: T nodes, F features of a node, H heads, E edges.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,19 @@ META = "meta."
 _LINKS = ("adjacency", "distances")
 #: names that are no inputs of the model
 RESERVED = frozenset({NAMES, EDGES, POSITIONS, GROUPS, LABEL, ID, TEXT})
+
+
+_NUMBERED = re.compile(r"node \d+")
+
+
+def numbered(number: int) -> str:
+    """What a node without a name is called."""
+    return f"node {number}"
+
+
+def is_named(name: str) -> bool:
+    """Whether a node's name is more than its number."""
+    return _NUMBERED.fullmatch(name) is None
 
 
 def is_reserved(name: str) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.exact_totals import exact_sums
+from transexplain.types.graphs import is_named
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.tokens import Tokens
 
@@ -95,8 +96,14 @@ def words_of(batch: TextBatch) -> TextWords:
 
 
 def _counted(spelled: str, start: int, end: int) -> str:
-    """A word that is stored apart; nodes of graphs have no place in a text, and keep their case."""
-    return spelled if start == end else spelled.lower()
+    """A word that is stored apart; "": it does not count.
+
+    Nodes of graphs have no place in a text. They keep their case, and those without a name do not
+    count.
+    """
+    if start == end:
+        return spelled if is_named(spelled) else ""
+    return spelled.lower()
 
 
 def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -> Sequence[str]:
