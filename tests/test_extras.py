@@ -22,7 +22,10 @@ EXTRAS = {
     extra: {one.name: one for one in map(Requirement, named)}
     for extra, named in PROJECT["optional-dependencies"].items()
 }
-FEATURES = ("excel", "flow", "large", "mlflow", "notebook", "signing", "training", "wandb")
+FEATURES = (
+    *("excel", "flow", "large", "mlflow", "molecules", "notebook"),
+    *("signing", "superpixels", "training", "wandb"),
+)
 OPTIONAL = {
     *(
         "accelerate",
@@ -34,7 +37,7 @@ OPTIONAL = {
         "mlflow",
         "openpyxl",
     ),
-    *("pandas", "securesystemslib", "wandb"),
+    *("pandas", "rdkit", "securesystemslib", "skimage", "wandb"),
 }
 
 Call = Callable[..., tuple[int, str]]
@@ -47,7 +50,17 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_all_and_dev_have_the_packages_of_the_features() -> None:
     everything = {name: one for extra in FEATURES for name, one in EXTRAS[extra].items()}
     assert EXTRAS["all"] == everything
-    for extra in ("excel", "flow", "large", "notebook", "signing", "training"):
+    in_dev = (
+        "excel",
+        "flow",
+        "large",
+        "molecules",
+        "notebook",
+        "signing",
+        "superpixels",
+        "training",
+    )
+    for extra in in_dev:
         assert EXTRAS[extra].items() <= EXTRAS["dev"].items()
     required = {Requirement(one).name for one in PROJECT["dependencies"]}
     assert not required & {*everything, "captum"}

@@ -15,9 +15,10 @@ from transexplain.reports.coloured_text import page as html
 from transexplain.reports.coloured_text import token_ansi as ansi
 from transexplain.reports.graph_drawing import node_link, nodes_of, shape_of
 from transexplain.reports.methods_compared import comparison_page as comparison
+from transexplain.reports.molecule_drawing import molecule_svg
 from transexplain.types.items import Attribution, PatchGrid
 
-__all__ = ["ansi", "comparison", "graph", "html", "overlay", "segments"]
+__all__ = ["ansi", "comparison", "graph", "html", "molecule", "overlay", "segments"]
 
 
 def overlay(
@@ -111,3 +112,28 @@ def graph(
     shape = shape_of(names, known if isinstance(known, Mapping) else None)
     label = f"relevance of the nodes of {attribution.item_id} for {attribution.class_name}"
     return str(node_link(shape, relevance.tolist(), label=label, scale=scale, palette=palette))
+
+
+def molecule(attribution: Attribution, smiles: str | None = None, **options: Any) -> str:
+    """The structural formula as an SVG file, its atoms coloured by relevance (extra `molecules`).
+
+    Args:
+        attribution: of a graph whose nodes are the heavy atoms in the order of the SMILES, as
+            `data.molecules.molecule_graph` makes them.
+        smiles: of the molecule; None: the `text` of the graph that the attribution knows, as those
+            of `explain` do.
+        options: `scale`, `palette` and `size` of `reports.molecule_drawing.molecule_svg`.
+
+    Raises TypeError for the attribution of a picture and for what is none; ConfigurationError
+    where no SMILES is known, RDKit is missing or the atoms are not as many; ItemError `bad-smiles`.
+    """
+    if not isinstance(attribution, Attribution):
+        raise TypeError(f"molecule() takes one attribution, not {type(attribution).__name__}")
+    _, relevance = nodes_of(attribution)
+    known = attribution.picture
+    given = known.get("text") if smiles is None and isinstance(known, Mapping) else smiles
+    if given is None:
+        raise ConfigurationError(
+            "this attribution does not know its molecule: give it, molecule(attribution, smiles)"
+        )
+    return molecule_svg(str(given), relevance, **options)

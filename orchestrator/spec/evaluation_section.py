@@ -39,7 +39,7 @@ _TYPICAL = 32  #: positions, where only the order of magnitude matters
 _IN_AUDIT = {
     "text": ("activation", "pruning"),
     "image": ("positive-perturbation", "negative-perturbation"),
-    "nodes": (),
+    "nodes": ("activation", "pruning"),
 }
 
 
@@ -99,7 +99,7 @@ class EvaluationSection(Section):
         default=(), description="default: those of few passes; in an audit its own"
     )
     metrics: Literal["all"] | tuple[_Metric, ...] = Field(
-        default=(), description="default: the usual ones of texts or pictures"
+        default=(), description="default: the usual ones of what the model reads"
     )
     baseline: str | int | None = Field(
         default=None, description="what stands in the place of what is hidden"

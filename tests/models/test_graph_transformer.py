@@ -27,8 +27,8 @@ def network(**arguments: Any) -> GraphTransformer:
     made = GraphTransformer(width=WIDTH, classes=len(CLASSES), **arguments).eval()
     with torch.no_grad():
         made.virtual.mul_(50)
-        for one in (made.spatial, *([made.edges] if made.edges else [])):
-            one.weight.mul_(2)
+        for one in (made.centrality, made.spatial, *([made.edges] if made.edges else [])):
+            one.weight.mul_(50)
     return made
 
 

@@ -112,12 +112,10 @@ def _of_place(
 
 def feature_weights(case: Case, owner: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Array:
     """(F,) the relevance of every feature: the sum over its positions."""
-    relevance = np.asarray(case.attribution.relevance, dtype=np.float64)
     if isinstance(case.attribution.features, PatchGrid):
-        return relevance.reshape(-1)  # every patch is a feature
-    held = owner >= 0
+        return case.relevance  # every patch is a feature
     count = int(owner.max(initial=-1)) + 1
-    found = np.bincount(owner[held], weights=relevance[held], minlength=count)
+    found = np.bincount(owner[owner >= 0], weights=case.relevance, minlength=count)
     return np.asarray(found, dtype=np.float64)
 
 

@@ -34,6 +34,7 @@ Baseline = str | int
 _TOKENS = ("mask", "unk", "pad")
 _TEXT = ("auto", *_TOKENS, "remove")
 _IMAGE = ("auto", "mean", "black", "blur")
+_GRAPH = ("auto", "remove", "zero")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +42,7 @@ class Absence:
     """One input of a batch with every feature absent."""
 
     name: str  #: of the input that positions are taken out of
-    values: Tensor  #: like that input: (B, T), or (B, 3, H, W)
+    values: Tensor  #: like that input: (B, T), (B, 3, H, W) or (B, T, F)
     note: str  #: what a reader of the relevance has to know
 
 
@@ -49,13 +50,16 @@ def absence(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
     """The replacement that `baseline` stands for; raises ConfigurationError.
 
     Args:
-        model: a text or image model.
+        model: a text, image or graph model.
         batch: B items.
         baseline: texts: `mask`, `unk`, `pad`, a token id, `remove` (no attention) or `auto`, the
             first token of these that the tokenizer has. Pictures: `mean` (0 in the model's
-            input) or `auto`, `black`, `blur`.
+            input) or `auto`, `black`, `blur`. Graphs: `remove` (the node is masked as padding is,
+            with its rows and columns; what the others' inputs say stays as in the whole graph),
+            `zero` (its features are 0) or `auto`, the first of these that the model can.
     """
-    return (_of_pictures if model.modality == "image" else _of_texts)(model, batch, baseline)
+    makers = {"text": _of_texts, "image": _of_pictures, "nodes": _of_graphs}
+    return makers[model.modality](model, batch, baseline)
 
 
 def _of_texts(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
@@ -124,6 +128,33 @@ def _of_pictures(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absenc
     raise _unknown(baseline, _IMAGE, "pictures")
 
 
+def _of_graphs(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
+    if baseline not in _GRAPH:
+        raise _unknown(baseline, _GRAPH, "graphs")
+    obstacle = _no_removal(model, batch) if baseline in ("auto", "remove") else None
+    if baseline == "remove" and obstacle is not None:
+        raise ConfigurationError(
+            f'{model.ref.source} {obstacle}, so no node can be removed; use baseline="zero"'
+        )
+    if baseline == "zero" or obstacle is not None:
+        main = model.caller.main
+        features = torch.zeros_like(batch.inputs[main])
+        return Absence(main, features, "the features of absent nodes are 0")
+    mask = torch.zeros_like(batch.inputs["attention_mask"])
+    return Absence("attention_mask", mask, "absent nodes are removed")
+
+
+def _no_removal(model: LoadedModel, batch: Batch) -> str | None:
+    """Why masking a node does not remove it; None: it does."""
+    if "attention_mask" not in batch.inputs:
+        return "takes no attention_mask"
+    largest = max(batch.encoded, key=lambda one: one.length)
+    found = model.invariance(largest, ragged=True)
+    if found.padding is False:
+        return f"gives other logits beside masked nodes (by {found.padding_difference:.1g})"
+    return None
+
+
 def _black(model: LoadedModel, pixels: Tensor) -> Tensor:
     transform = model.encoder.transform if isinstance(model.encoder, ImageEncoder) else None
     if transform is None:
@@ -155,9 +186,14 @@ def _unknown(baseline: Any, known: tuple[str, ...], kind: str) -> ConfigurationE
     )
 
 
-#: what is present or absent as one: `tokens` means patches where the item is a picture
+#: what is present or absent as one: `tokens` means patches of a picture and nodes of a graph
 Over = Literal["tokens", "words"]
 Masks = NDArray[np.bool_]
+_FEATURES = {
+    "text": "a text has tokens or words",
+    "image": "an image has tokens: its patches",
+    "nodes": "a graph has tokens: its nodes",
+}
 
 #: logits that are held at once: 32 MiB of them
 ANSWERS_AT_ONCE = 2**22
@@ -167,8 +203,8 @@ ANSWERS_AT_ONCE = 2**22
 class Presence:
     """Logits of the items of a batch where only some of their features are present.
 
-    An item has F features: its tokens, words or patches, never its special positions, which are
-    always there. `shape` of a picture's features is (rows, cols).
+    An item has F features: its tokens, words, patches or nodes, never its special positions, which
+    are always there. `shape` of a picture's features is (rows, cols).
     """
 
     model: LoadedModel
@@ -194,8 +230,7 @@ class Presence:
     ) -> "Presence":
         """The model on `batch`, given its `logits` (B, C); raises ConfigurationError."""
         if over not in ("tokens", "words") or (over == "words" and model.modality != "text"):
-            known = "tokens or words" if model.modality == "text" else "tokens: its patches"
-            raise ConfigurationError(f"over={over!r} is unknown; a {model.modality} has {known}")
+            raise ConfigurationError(f"over={over!r} is unknown; {_FEATURES[model.modality]}")
         return cls(
             model,
             batch,
@@ -305,17 +340,19 @@ class Presence:
         return found
 
     def _there(self, rows: Sequence[int], masks: Sequence[Masks], shape: torch.Size) -> Tensor:
-        """(N, T) or (N, 1, H, W) what is present of an input of `shape`."""
+        """(N, T), (N, T, 1) or (N, 1, H, W) what is present of an input of `shape`."""
         grid = self.batch.encoded[0].features
         if isinstance(grid, PatchGrid):
             patches = torch.from_numpy(np.stack(masks)).reshape(-1, 1, grid.rows, grid.cols)
             down, across = cells(shape[-2], grid.rows), cells(shape[-1], grid.cols)
             return patches[:, :, down][:, :, :, across]
-        there = np.ones(tuple(shape), dtype=bool)
+        there = np.ones(tuple(shape[:2]), dtype=bool)
         for line, row, mask in zip(there, rows, masks, strict=True):
             owner = self.owners[row]
+            if self.model.modality == "nodes":
+                owner = owner[owner >= 0]  # the model's inputs have no virtual nodes
             line[: len(owner)] = np.append(mask, True)[owner]  # -1: always present
-        return torch.from_numpy(there)
+        return torch.from_numpy(there).reshape(*there.shape, *[1] * (len(shape) - 2))
 
 
 def cells(pixels: int, patches: int) -> Tensor:

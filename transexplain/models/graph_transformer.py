@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -108,6 +108,9 @@ class GraphTransformer(nn.Module):
         self.virtual = nn.Parameter(0.02 * torch.randn(1, 1, hidden))
         self.layers = nn.ModuleList(GraphLayer(hidden, heads, dropout) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(hidden), nn.Linear(hidden, classes)
+        for one in self.modules():
+            if isinstance(one, nn.Embedding):
+                nn.init.normal_(one.weight, std=0.02)  # small beside what the features say
 
     def forward(
         self,
@@ -162,10 +165,8 @@ class GraphTransformer(nn.Module):
             raise ValueError(f"{len(names)} class names for {self.head.out_features} classes")
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: one.detach().cpu().contiguous() for name, one in self.state_dict().items()},
-            place / "model.safetensors",
-        )
+        weights = {name: one.detach().cpu().contiguous() for name, one in self.state_dict().items()}
+        (place / "model.safetensors").write_bytes(save(weights))
         config = {**facts, _ARGUMENTS: self.arguments, "classes": names}
         text = json.dumps(config, indent=1, sort_keys=True) + "\n"
         (place / "config.json").write_text(text, encoding="utf-8")

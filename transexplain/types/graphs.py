@@ -49,10 +49,10 @@ def is_reserved(name: str) -> bool:
 
 
 def drawn_of(graph: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a graph is needed to draw it."""
+    """What of a graph is needed to draw it: its edges, places and text, a molecule's SMILES."""
     links = (EDGES, *_LINKS)
     first = next((name for name in links if graph.get(name) is not None), None)
-    return {name: graph[name] for name in (first, POSITIONS) if name and name in graph}
+    return {name: graph[name] for name in (first, POSITIONS, TEXT) if name and name in graph}
 
 
 def edges_of(graph: Mapping[str, Any], nodes: int) -> NDArray[np.intp]:

@@ -100,7 +100,7 @@ class MetricFacts:
     kind: MetricKind
     better: Better
     unit: str  #: of its values
-    modalities: tuple[Modality, ...] = ("text", "image")
+    modalities: tuple[Modality, ...] = ("text", "image", "nodes")
     needs_evidence: bool = False  #: items on which people marked what they went by
     axis: str = ""  #: what its curve runs over; "": it has none
     #: `module:constant` with the places of its points, where they are not shares; "": 1, 2, ...

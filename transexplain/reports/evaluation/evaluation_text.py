@@ -211,6 +211,9 @@ _BASELINES = {
     ("mean", "image"): "0 in the model's input, the mean colour",
     ("black", "image"): "black",
     ("blur", "image"): "the picture, blurred",
+    ("auto", "nodes"): "nothing: hidden nodes are removed, else their features are 0 (auto)",
+    ("remove", "nodes"): "nothing: hidden nodes are removed, with their rows and columns (remove)",
+    ("zero", "nodes"): "nodes whose features are 0",
 }
 
 
