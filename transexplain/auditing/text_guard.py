@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
+from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
@@ -77,7 +78,7 @@ REDACTION_FAILED = "redaction-failed"
 _CLASS, _WORDS, _OF_WORDS = "class", "words", ("relevance", "rarity")
 
 #: how a plan says where such groups come from; their names may begin as a column's
-_MARKED = "marked in the data"
+_MARKED = ("marked in the data", FOUND_BY)
 
 
 def guard_of(plan: AuditPlan) -> "Guard | None":

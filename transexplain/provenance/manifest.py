@@ -74,6 +74,9 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
     The same bytes elsewhere, under the same file names, are the same inputs.
     """
     rest = {name: value for name, value in plan.items() if name not in ("groups", "lexicons")}
+    if (recogniser := rest.get("recogniser")) is not None:
+        kind, _, where = recogniser["source"].partition(":")
+        rest["recogniser"] = {**recogniser, "source": f"{kind}:{PurePath(where).name}"}
     software = (environment or {}).get("software", {})
     explainers = _named(_documents(plan))
     return {
@@ -94,7 +97,9 @@ def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     files = [one["path"] for one in plan["dataset"].get("files", ())]
     lexicons = [one["path"] for one in plan.get("lexicons", ())]
     explainers = [one["path"] for one in _documents(plan)]
-    beside = {"explainers": explainers} if explainers else {}
+    beside: dict[str, Any] = {"explainers": explainers} if explainers else {}
+    if plan.get("recogniser"):
+        beside["recogniser"] = plan["recogniser"]["source"]
     return {**found, "files": files, "lexicons": lexicons, **beside}
 
 
