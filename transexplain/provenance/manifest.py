@@ -85,10 +85,26 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
         "lexicons": _named(plan.get("lexicons", ())),
         **({"explainers": explainers} if explainers else {}),
         "groups": {group["name"]: sha256_of(group) for group in plan.get("groups", ())},
-        "plan": without_folders({n: value for n, value in rest.items() if n not in _PLACES}),
+        "plan": _without_references(
+            without_folders({n: value for n, value in rest.items() if n not in _PLACES})
+        ),
         "seeds": dict(seeds(rest)),
         "software": {name: one for name, one in software.items() if name not in _ASIDE},
     }
+
+
+def _without_references(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan with reference corpora of metrics by their last name; their bytes are named too."""
+    evaluation = plan.get("evaluation")
+    if not evaluation:
+        return plan
+    metrics = []
+    for one in evaluation["metrics"]:
+        params = one["params"]
+        if (reference := params.get("reference")) is not None and "reference_version" in params:
+            params = {**params, "reference": PurePath(reference).name}
+        metrics.append({**one, "params": params})
+    return {**plan, "evaluation": {**evaluation, "metrics": metrics}}
 
 
 def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:

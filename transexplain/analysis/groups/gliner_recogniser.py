@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from transexplain.analysis.groups.entity_recogniser import Recogniser, folder_digest
 from transexplain.errors import ConfigurationError
-from transexplain.registry import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +41,12 @@ def open_gliner(where: str, types: tuple[str, ...]) -> Recogniser:
             "groups.recogniser: a GLiNER model finds what it is asked for; name it: "
             "groups.entity_types: [person, country]"
         )
-    require("gliner", "gliner")
-    import gliner
+    try:
+        import gliner
+    except ImportError:
+        raise ConfigurationError(
+            "groups.recogniser: gliner is not installed; `pip install gliner`, on every worker too"
+        ) from None
 
     try:
         model = gliner.GLiNER.from_pretrained(str(folder), local_files_only=True)
