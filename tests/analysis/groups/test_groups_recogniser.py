@@ -224,7 +224,7 @@ class FakeGLiNER:
 
 def gliner_folder(folder: Path) -> Path:
     folder.mkdir()
-    (folder / "gliner_config.json").write_text(json.dumps({"model_name": "x"}))
+    (folder / "gliner_config.json").write_text(json.dumps({"encoder_config": {"layers": 1}}))
     (folder / "model.safetensors").write_bytes(b"weights")
     return folder
 
@@ -247,6 +247,21 @@ def test_gliner_weights_in_pickles_are_refused(tmp_path: Path) -> None:
     folder = gliner_folder(tmp_path / "small")
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     with pytest.raises(ConfigurationError, match="no pickles"):
+        planned_recogniser(f"gliner:{folder}", ["person"])
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('{"model_name": "some/encoder"}', "has no encoder_config, which would be fetched"),
+        ("[]", "has no encoder_config"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_gliner_configurations_that_would_fetch(tmp_path: Path, config: str, message: str) -> None:
+    folder = gliner_folder(tmp_path / "small")
+    (folder / "gliner_config.json").write_text(config)
+    with pytest.raises(ConfigurationError, match=message):
         planned_recogniser(f"gliner:{folder}", ["person"])
 
 
