@@ -34,7 +34,7 @@ OPTIONAL = {
         "mlflow",
         "openpyxl",
     ),
-    *("pandas", "securesystemslib", "wandb"),
+    *("gliner", "pandas", "securesystemslib", "spacy", "wandb", "wordfreq"),
 }
 
 Call = Callable[..., tuple[int, str]]

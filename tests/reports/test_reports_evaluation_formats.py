@@ -182,4 +182,4 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
     for text in ("Words by class and method", "<b>, oil, bank", "A and B", "2: <b>, bank"):
         assert text in " ".join(seen.text.split())
     markdown = rendered("md", one)
-    assert "- in the first 50 of A and B: \\<b\\>, bank" in markdown
+    assert "- in the first 50 of A and B: &lt;b&gt;, bank" in markdown
