@@ -37,7 +37,7 @@ OPTIONAL = {
         "mlflow",
         "openpyxl",
     ),
-    *("pandas", "rdkit", "securesystemslib", "skimage", "wandb"),
+    *("gliner", "pandas", "rdkit", "securesystemslib", "skimage", "spacy", "wandb", "wordfreq"),
 }
 
 Call = Callable[..., tuple[int, str]]

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue
 
 from orchestrator.spec.method_section import absolute_params, resolved_params
-from orchestrator.spec.spec_document import Section, from_text
+from orchestrator.spec.spec_document import Section, absolute_if_exists, from_text
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.evaluating.metrics import METRICS, curve_of, metric_facts
 from transexplain.methods import METHODS, bound, cost_of, facts_of
+from transexplain.registry import load
 from transexplain.types.items import Item
 from transexplain.types.plans import AuditPlan
 from transexplain.types.scores import (
@@ -83,6 +84,32 @@ class MetricSection(Section):
     items: int | None = Field(default=None, ge=1, description="computed on so many items")
     label: str | None = Field(default=None, description="default: the name")
 
+    def absolute(self) -> Self:
+        """The metric with absolute paths of the files among its parameters."""
+        files = metric_facts(self.name).files
+        return self.model_copy(
+            update={
+                "params": {
+                    name: _absolute(value) if name in files and isinstance(value, str) else value
+                    for name, value in self.params.items()
+                }
+            }
+        )
+
+    def resolved(self) -> Self:
+        """The metric with parameters as a plan has them; raises ConfigurationError."""
+        planned = metric_facts(self.name).planned
+        if not planned:
+            return self
+        params: dict[str, JsonValue] = load(planned)(self.params)
+        return self.model_copy(update={"params": params})
+
+
+def _absolute(file: str) -> str:
+    """A file's absolute path, with the column behind it; what is no file here stays."""
+    path, mark, column = file.partition("#")
+    return f"{absolute_if_exists(path)}{mark}{column}"
+
 
 _Row = Annotated[EvaluatedMethodSection, from_text(EvaluatedMethodSection)]
 _Metric = Annotated[MetricSection, from_text(MetricSection)]
@@ -114,19 +141,22 @@ class EvaluationSection(Section):
     confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")
 
     def absolute(self) -> Self:
-        """The section with absolute paths of the files that its methods name."""
-        return self._with_methods(methodcaller("absolute"))
+        """The section with absolute paths of the files that its methods and metrics name."""
+        return self._with_rows(methodcaller("absolute"))
 
     def resolved(self) -> Self:
-        """The section with the absolute paths of its explainers, and the sha256 of their bytes."""
-        return self._with_methods(methodcaller("resolved"))
+        """The section with the absolute paths of its files, and the sha256 of their bytes."""
+        return self._with_rows(methodcaller("resolved"))
 
-    def _with_methods(
-        self, change: Callable[[EvaluatedMethodSection], EvaluatedMethodSection]
-    ) -> Self:
-        if self.methods == "all" or not self.methods:
-            return self
-        return self.model_copy(update={"methods": tuple(map(change, self.methods))})
+    def _with_rows(self, change: Callable[[Any], Any]) -> Self:
+        rows = {"methods": self.methods, "metrics": self.metrics}
+        return self.model_copy(
+            update={
+                name: tuple(map(change, given))
+                for name, given in rows.items()
+                if given and given != "all"
+            }
+        )
 
     @property
     def named(self) -> tuple[MethodSpec, ...]:

@@ -14,7 +14,7 @@ from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
 from transexplain.store.database import Database
-from transexplain.types.scores import MetricSpec
+from transexplain.types.scores import MetricScore, MetricSpec
 
 HOSTILE = '=HYPERLINK("x")|<img src=x onerror=alert(1)>'
 SPECS = (MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"}),)
@@ -137,3 +137,49 @@ def test_a_chart_names_nobody_and_takes_the_colours_of_its_page() -> None:
     assert "100%" in seen.text
     assert "<script" not in drawn
     assert "style=" not in drawn
+
+
+def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
+    spec = MetricSpec(name="token-overlap", params={"reference": "wordfreq:en"})
+    rarity = {"the": 0.0, "oil": 4.0, "<b>": 5.0, "game": 3.0, "bank": 2.0}
+    items = [("A", "the oil <b>"), ("A", "oil bank"), ("B", "the <b> game"), ("B", "game bank")]
+
+    def score(method: str, number: int, sign: float) -> MetricScore:
+        name, words = items[number]
+        detail = {
+            "class": name,
+            "words": words.split(),
+            "relevance": [sign * (1 + place) for place in range(len(words.split()))],
+            "rarity": [rarity[word] for word in words.split()],
+        }
+        return MetricScore(
+            item_id=f"row-{number}",
+            method=method,
+            target="predicted",
+            metric="token-overlap",
+            value=None,
+            detail=detail,
+        )
+
+    found = [score(name, n, sign) for name, sign in (("lrp", 1), ("anti", -1)) for n in range(4)]
+    one = tabulate(db, stored(db, plan_of(["lrp", "anti"], spec), found, 4))
+    (table,) = one.tables
+    rows = {row.method: row for row in table.rows}
+    # A: <b> 3 x 5, oil (2 + 1) x 4, bank 2 x 2; B: game (3 + 1) x 3, <b> 2 x 5, bank 2 x 2
+    assert [(w.class_name, w.words) for w in rows["lrp"].lists] == [
+        ("A", ("<b>", "oil", "bank")),
+        ("B", ("game", "<b>", "bank")),
+    ]
+    assert [(w.classes, w.words) for w in rows["lrp"].shared] == [(("A", "B"), ("<b>", "bank"))]
+    assert rows["anti"].lists == () == rows["anti"].shared
+    assert rows["anti"].missing == {"fewer than two classes have words": 4}
+    stored_json = json.loads(rendered("json", one))
+    assert stored_json["tables"][0]["rows"][0]["shared"] == [
+        {"classes": ["A", "B"], "words": ["<b>", "bank"]}
+    ]
+    seen = Visible(rendered("html", one))
+    assert "b" not in {tag for tag, _ in seen.tags}
+    for text in ("Words by class and method", "<b>, oil, bank", "A and B", "2: <b>, bank"):
+        assert text in " ".join(seen.text.split())
+    markdown = rendered("md", one)
+    assert "- in the first 50 of A and B: &lt;b&gt;, bank" in markdown

@@ -8,7 +8,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_finder import EntityFinder, Region
 from transexplain.analysis.groups.entity_totals import Stratum
-from transexplain.analysis.groups.mention_matching import Match, Matcher, mentions_of
+from transexplain.analysis.groups.mention_matching import Match, Matcher, Spans, mentions_of
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.evaluating.metrics.rationale_regions import Region as Marked
 from transexplain.explaining import Explained
@@ -88,7 +88,7 @@ class MentionCounter:
                 aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
                 mentions += present
         self._count_answers(done, outcome, mentions, aggregate)
-        self._count_second(done, outcome, aggregate)
+        self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
 
     def _count_answers(
@@ -128,13 +128,17 @@ class MentionCounter:
             ]
 
     def _count_second(
-        self, done: Explained, outcome: ItemOutcome, aggregate: ShardAggregate
+        self,
+        done: Explained,
+        outcome: ItemOutcome,
+        aggregate: ShardAggregate,
+        recognised: Spans,
     ) -> None:
         """Count what the second lexicon finds, apart from the first one's mentions."""
         text = done.attributions[0].text
         if self._second is None or text is None:
             return
-        matches = self._second.find(text)
+        matches = self._second.find(text, recognised)
         for attribution in done.attributions:
             if present := mentions_of(attribution, matches):
                 magnitude = float(np.abs(attribution.relevance).sum())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
+from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
@@ -74,10 +75,10 @@ def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
 
 REDACTION_FAILED = "redaction-failed"
 #: keys of a score's detail that hold a class name, and numbers of its words in their order
-_CLASS, _WORDS, _OF_WORDS = "class", "words", "relevance"
+_CLASS, _WORDS, _OF_WORDS = "class", "words", ("relevance", "rarity")
 
 #: how a plan says where such groups come from; their names may begin as a column's
-_MARKED = "marked in the data"
+_MARKED = ("marked in the data", FOUND_BY)
 
 
 def guard_of(plan: AuditPlan) -> "Guard | None":
@@ -211,10 +212,17 @@ class Guard:
         if _WORDS in detail:
             words = self.blind.words(item_id, detail[_WORDS])
             known = [place for place, word in enumerate(words) if word is not None]
-            amounts = detail.get(_OF_WORDS, ())
             found[_WORDS] = [words[place] for place in known]
-            found[_OF_WORDS] = [amounts[place] for place in known if place < len(amounts)]
+            for key in (one for one in _OF_WORDS if one in detail):
+                amounts = self._amounts(key, detail[key])
+                found[key] = [amounts[place] for place in known if place < len(amounts)]
         return found
+
+    def _amounts(self, key: str, amounts: Sequence[float]) -> Sequence[float]:
+        """Numbers of words as they may be stored: a rarity in full would name a hashed word."""
+        if key == "rarity" and not isinstance(self.blind, Blanked):
+            return [float(round(one)) for one in amounts]
+        return amounts
 
 
 def _marked(plan: AuditPlan) -> frozenset[str]:

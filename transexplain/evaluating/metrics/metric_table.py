@@ -112,6 +112,9 @@ class MetricFacts:
     #: names of the two numbers under `pair` in its details, for their correlation over items and a
     #: scatter; (): there are none
     pair: tuple[str, str] | tuple[()] = ()
+    files: tuple[str, ...] = ()  #: parameters that may name a file, also with `#column` behind it
+    #: `module:function` that makes the parameters of a plan of given ones; "": they stay
+    planned: str = ""
 
 
 _ALI = "Ali et al. 2022, section 6.2"
@@ -348,7 +351,7 @@ MAPS = {
     "token-overlap": MetricFacts(
         place="transexplain.evaluating.metrics.token_overlap:token_overlap",
         title="Token overlap between classes",
-        source="Hou and Castanon 2023, section 3.2, reconstructed",
+        source="Hou and Castanon 2023, section 3.2, as they define it with a reference corpus",
         kind="map",
         better="lower",
         unit="share of words",
@@ -356,6 +359,8 @@ MAPS = {
         axis="words listed for each class",
         points="transexplain.evaluating.metrics.token_overlap:COUNTS",
         corpus="transexplain.evaluating.metrics.token_overlap:overlap",
+        files=("reference",),
+        planned="transexplain.evaluating.metrics.reference_corpus:planned_reference",
     ),
 }
 

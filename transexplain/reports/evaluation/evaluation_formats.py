@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from transexplain.evaluating.metrics.metric_table import Better
+from transexplain.evaluating.metrics.token_overlap import LISTED
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, Stroke, stroke
 from transexplain.reports.evaluation.evaluation_records import (
@@ -41,6 +42,9 @@ BETTER: dict[Better, str] = {
     "neither": "Neither way is better",
 }
 _ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓", "neither": ""}
+
+#: words of a class that a page shows; the JSON has all that are listed
+_SHOWN_WORDS = 20
 
 Ends = tuple[float, float]
 
@@ -77,6 +81,8 @@ def render(summary: EvaluationSummary) -> str:
         strip_ends=_ends,
         chart=lambda table: drawings[id(table)],
         scatters=lambda table: scatters[id(table)],
+        shown=_SHOWN_WORDS,
+        listed=LISTED,
         scripts=charts.scripts() if any((*drawings.values(), *scatters.values())) else (),
         swatch=lambda row: _swatch(_stroke(row, strokes)),
         baseline=lambda name: baseline(name, evaluated.modality),
@@ -279,6 +285,24 @@ def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
     if table.pair:  # no row is compared with a best
         columns = (*columns[:-2], Column("Correlation", correlation, right=True))
     yield from markdown_table(columns, table.rows)
+    yield ""
+    for row in table.rows:
+        yield from _words(row)
+
+
+def _words(row: Row) -> Iterator[str]:
+    """The words that a method lists for the classes, where the metric lists any."""
+    if not row.lists:
+        return
+    yield f"Words of {markdown_text(row.method)}:"
+    yield ""
+    for one in row.lists:
+        words = markdown_text(", ".join(one.words[:_SHOWN_WORDS]))
+        yield f"- {markdown_text(one.class_name)}: {words}"
+    for pair in row.shared:
+        words = markdown_text(", ".join(pair.words)) or "none"
+        both = markdown_text(" and ".join(pair.classes))
+        yield f"- in the first {LISTED} of {both}: {words}"
     yield ""
 
 

@@ -28,6 +28,22 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ClassWords:
+    """The top words of one class by one method."""
+
+    class_name: str
+    words: tuple[str, ...]  #: lower case, best first; hashes where texts were not stored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedWords:
+    """The words that the lists of two classes have in common."""
+
+    classes: tuple[str, str]
+    words: tuple[str, ...]  #: in the order of the first class
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One method in the table of one metric."""
 
@@ -43,6 +59,8 @@ class Row:
     #: Pearson's, of the table's pair over items; None: it has none, or one number never differs
     correlation: float | None = None
     points: tuple[tuple[float, float], ...] = ()  #: the pairs of some items, evenly spaced
+    lists: tuple[ClassWords, ...] = ()  #: of every class; empty: the metric lists no words
+    shared: tuple[SharedWords, ...] = ()  #: of every pair of these lists
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

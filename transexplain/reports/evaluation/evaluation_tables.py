@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from scipy.stats import rankdata
 
@@ -11,11 +12,13 @@ from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import load
 from transexplain.reports.evaluation.evaluation_records import (
+    ClassWords,
     Evaluated,
     EvaluationSummary,
     Interval,
     Row,
     RowKind,
+    SharedWords,
     Table,
 )
 from transexplain.reports.evaluation.evaluation_text import headline
@@ -126,7 +129,7 @@ def _together(
     rows = [
         replace(row, missing={**row.missing, one.scored.reason: len(one.items)})
         if one.scored.value is None and one.items
-        else row
+        else _with_words(row, one.scored.detail)
         for row, one in zip(rows, found, strict=True)
     ]
     reference = _best(rows, facts)
@@ -137,6 +140,22 @@ def _together(
         for place, (row, one) in enumerate(zip(rows, found, strict=True))
     ]
     return rows, reference
+
+
+def _with_words(row: Row, detail: Mapping[str, Any]) -> Row:
+    """A row with the words that its method lists for each class, where the metric lists any."""
+    return replace(
+        row,
+        lists=tuple(
+            ClassWords(class_name=name, words=tuple(words))
+            for name, words in detail.get("lists", {}).items()
+        ),
+        shared=tuple(
+            SharedWords(classes=(one, other), words=tuple(pair["words"]))
+            for pair in detail.get("shared", ())
+            for one, other in (pair["classes"],)
+        ),
+    )
 
 
 def _rows(

@@ -52,6 +52,7 @@ class Audited:
     stride: int | None = None  #: positions of text between windows; None: no overlap
     long_text_join: str = "mean"  #: of the windows' logits
     task: str = "audit"  #: `imported`: the attributions were made elsewhere
+    recogniser: str = ""  #: software and model that found entities in texts; "": none did
     inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
     manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
 
@@ -88,6 +89,7 @@ def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
         stride=plan.stride,
         long_text_join=plan.long_text_join,
         task=plan.task,
+        recogniser=plan.recogniser.name if plan.recogniser else "",
         inputs_digest=manifest.name,
         manifest_digest=manifest.sha256,
     )
@@ -291,7 +293,7 @@ _RULES: Mapping[type, RedactionRules] = {
             **kept(
                 "run_id name state created finished plan_digest version model_digest dtype device "
                 "modality classes fingerprint method targets at unit long_text max_length payload "
-                "window stride long_text_join task inputs_digest manifest_digest"
+                "window stride long_text_join task recogniser inputs_digest manifest_digest"
             ),
         }
     ),

@@ -132,6 +132,9 @@ def _unexplained(summary: Any) -> list[str]:
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
 
+_UNSPELLED = "Mentions that the lexicon does not spell"
+
+
 def _groups(summary: Any) -> _Found:
     groups = summary.groups
     if groups is None:
@@ -149,10 +152,12 @@ def _groups(summary: Any) -> _Found:
     if summary.audited.modality != "nodes":
         yield from _people()
     if summary.audited.modality == "text":
+        recogniser = summary.audited.recogniser
         yield (
-            "Mentions that the lexicon does not spell",
+            "Mentions that the recogniser misses" if recogniser else _UNSPELLED,
             "Pronouns, descriptions and other spellings are not seen.",
-            "data.spans for entities that another program marked.",
+            "data.spans for entities that another program marked"
+            + ("." if recogniser else ", or a recogniser (groups.recogniser)."),
         )
     yield from _undecided_groups(groups)
     yield from _unchecked(summary, groups)
