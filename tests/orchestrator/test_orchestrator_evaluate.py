@@ -105,7 +105,9 @@ def test_the_usual_evaluation(tmp_path: Path) -> None:
     wanted = [
         name
         for name in METRICS
-        if "text" in metric_facts(name).modalities and not metric_facts(name).needs_evidence
+        if "text" in metric_facts(name).modalities
+        and metric_facts(name).usual
+        and not metric_facts(name).needs_evidence
     ]
     assert [one.name for one in plan.metrics] == wanted
     assert all(

@@ -5,7 +5,9 @@ from transexplain.evaluating.metrics.metric_row import CHEFER, ERASER, MetricFac
 _ALI = "Ali et al. 2022, section 6.2"
 _HOU = "Hou and Castanon 2023, section 3.1"
 _PROBABILITY = "probability"
+_ACCURACY = "top-1 accuracy on the label"
 _SHOWN, _HIDDEN = "share of positions shown", "share of positions hidden"
+_PIXELS = "share of the picture hidden"
 
 CURVES = {
     "activation": MetricFacts(
@@ -108,5 +110,59 @@ CURVES = {
         better="higher",
         unit="share of items",
         axis=_SHOWN,
+    ),
+    "auac": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:auac",
+        title="Activation of the correct class (AUAC)",
+        source=_ALI,
+        kind="curve",
+        better="higher",
+        unit=_PROBABILITY,
+        axis=_SHOWN,
+        usual=False,
+    ),
+    "hiding-accuracy": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:hiding_accuracy",
+        title="Hiding game by accuracy (AUC)",
+        source=f"{_HOU}, tables 1 and 2",
+        kind="curve",
+        better="lower",
+        unit=_ACCURACY,
+        modalities=("text",),
+        axis=_HIDDEN,
+        usual=False,
+    ),
+    "revealing-accuracy": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:revealing_accuracy",
+        title="Revealing game by accuracy (AUC)",
+        source=f"{_HOU}, tables 1 and 2",
+        kind="curve",
+        better="higher",
+        unit=_ACCURACY,
+        modalities=("text",),
+        axis=_SHOWN,
+        usual=False,
+    ),
+    "positive-perturbation-accuracy": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:positive_perturbation_accuracy",
+        title="Positive perturbation by accuracy (AUC)",
+        source=f"{CHEFER}, table 1",
+        kind="curve",
+        better="lower",
+        unit=_ACCURACY,
+        modalities=("image",),
+        axis=_PIXELS,
+        usual=False,
+    ),
+    "negative-perturbation-accuracy": MetricFacts(
+        place="transexplain.evaluating.metrics.protocols:negative_perturbation_accuracy",
+        title="Negative perturbation by accuracy (AUC)",
+        source=f"{CHEFER}, table 1",
+        kind="curve",
+        better="higher",
+        unit=_ACCURACY,
+        modalities=("image",),
+        axis=_PIXELS,
+        usual=False,
     ),
 }

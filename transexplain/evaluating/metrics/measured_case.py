@@ -24,6 +24,7 @@ class Case:
     attribution: Attribution
     logits: Array  #: (C,) of the whole item
     seconds: float  #: explaining took, its share of its batch
+    label: int | None = None  #: class index of the item's label; None: it has none
 
     @property
     def own(self) -> Masks:
