@@ -141,8 +141,7 @@ def evaluate(
     Args:
         model: what `load_model` or `wrap` gave.
         items: as of `explain`; an `Item` may carry evidence, and its label is read.
-        methods: names, or methods with parameters and a label; random relevance of 20 draws
-            is always added.
+        methods: names, or methods with parameters and a label; 20 draws of `random` are added.
         metrics: names in the metric registry, or metrics with their parameters.
         target: `predicted`, `label`, `class:<id|name>`, or several of these.
         params: `seed` of every test and sample, `confidence` that the model must have in an item,
