@@ -1,6 +1,9 @@
 """Accuracy while parts are hidden, draws of random relevance, and a prediction's own time."""
 
+import csv
+import gzip
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -336,3 +339,29 @@ def test_the_runtime_has_a_row_for_the_prediction_alone(model: LoadedModel) -> N
     assert runtime.rows[-1].kind == "prediction"
     assert (runtime.rows[-1].rank, runtime.best) == (None, "lrp")
     assert all(row.kind != "prediction" for row in sparsity.rows)
+
+
+@pytest.mark.exhaustive
+def test_the_games_begin_and_end_at_the_accuracy_of_a_real_model(shared_dir: Path) -> None:
+    real = te.load_model(shared_dir / "real/models/minilm-sst2")
+    with gzip.open(shared_dir / "real/text/sst2_dev.tsv.gz", "rt", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:16]
+    items = [
+        Item(id=str(n), index=n, content=one["text"], label=real.classes[int(one["label"])])
+        for n, one in enumerate(lines)
+    ]
+    games = ["hiding-accuracy", "revealing-accuracy"]
+    hiding, revealing = te.evaluate(real, items, ["attnlrp"], games)
+    right = []
+    for item in items:
+        (encoded,) = real.encode([item])
+        answer = real.logits(real.collate([encoded]))[0]
+        right.append(real.classes[int(answer.argmax())] == item.label)
+    for row, other in zip(hiding.rows, revealing.rows, strict=True):
+        assert row.curve[0] == pytest.approx(np.mean(right))
+        assert other.curve[-1] == row.curve[0]
+        assert other.curve[0] == row.curve[-1]  # every token is left out
+    (own,) = [row for row in hiding.rows if row.kind == "method"]
+    (chance,) = [row for row in hiding.rows if row.kind == "random"]
+    assert own.mean is not None and chance.mean is not None
+    assert own.mean < chance.mean - 3 * chance.spread.deviation  # type: ignore[union-attr]
