@@ -22,6 +22,7 @@ from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
 from transexplain.types.plans import Classification
 from transexplain.types.scores import (
+    DRAWS,
     RANDOM,
     EvaluatedMethod,
     EvaluationPlan,
@@ -141,7 +142,7 @@ def evaluate(
     Args:
         model: what `load_model` or `wrap` gave.
         items: as of `explain`; an `Item` may carry evidence, and its label is read.
-        methods: names, or methods with parameters and a label; random relevance is always added.
+        methods: names, or methods with parameters and a label; 20 draws of `random` are added.
         metrics: names in the metric registry, or metrics with their parameters.
         target: `predicted`, `label`, `class:<id|name>`, or several of these.
         params: `seed` of every test and sample, `confidence` that the model must have in an item,
@@ -180,7 +181,7 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
     if isinstance(method, EvaluatedMethod):
         return method
     spec = MethodSpec(name=method) if isinstance(method, str) else method
-    return EvaluatedMethod(label=spec.name, method=spec)
+    return EvaluatedMethod(label=spec.name, method=spec, draws=DRAWS if spec.name == RANDOM else 1)
 
 
 def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:

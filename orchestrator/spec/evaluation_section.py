@@ -16,6 +16,9 @@ from transexplain.registry import load
 from transexplain.types.items import Item
 from transexplain.types.plans import AuditPlan
 from transexplain.types.scores import (
+    DRAWS,
+    ORACLE,
+    PREDICTION,
     RANDOM,
     EvaluatedMethod,
     EvaluationPlan,
@@ -55,6 +58,9 @@ class EvaluatedMethodSection(Section):
     )
     label: str | None = Field(default=None, description="default: the name")
     items: int | None = Field(default=None, ge=1, description="measured on so many items")
+    draws: int | None = Field(
+        default=None, ge=1, description="of method random; default: 20, in an audit 1"
+    )
 
     def absolute(self) -> Self:
         """The row with absolute paths of the files among its parameters."""
@@ -69,7 +75,9 @@ class EvaluatedMethodSection(Section):
         """The row as a plan has it; raises ConfigurationError for a wrong method or parameter."""
         spec = MethodSpec(name=self.name, params=self.params)
         bound(spec)
-        return EvaluatedMethod(label=self.label or self.name, method=spec, items=self.items)
+        return EvaluatedMethod(
+            label=self.label or self.name, method=spec, items=self.items, draws=self.draws or 1
+        )
 
 
 class MetricSection(Section):
@@ -186,12 +194,20 @@ class EvaluationSection(Section):
     def of_every_item(self, plan: AuditPlan) -> EvaluationPlan:
         """What `evaluate` measures: every method and metric of the section, on every item."""
         return EvaluationPlan(
-            methods=self._methods(plan),
+            methods=tuple(map(self._often, self._methods(plan))),
             metrics=self._metrics(plan),
             targets=plan.targets,
             seed=self.seed,
             confidence=self.confidence,
         )
+
+    def _often(self, method: EvaluatedMethod) -> EvaluatedMethod:
+        """Random relevance as often as the section says, else `DRAWS` times."""
+        if method.method.name != RANDOM:
+            return method
+        rows = () if self.methods == "all" else self.methods
+        given = (one.draws for one in rows if (one.label or one.name) == method.label)
+        return replace(method, draws=next(given, None) or DRAWS)
 
     def _methods(self, plan: AuditPlan) -> tuple[EvaluatedMethod, ...]:
         if self.methods == "all" or not self.methods:
@@ -199,11 +215,18 @@ class EvaluationSection(Section):
         else:
             found = [one.planned for one in self.methods]
         _check_labels("methods", [one.label for one in found])
+        for one in found:
+            if one.label in (ORACLE, PREDICTION):
+                raise ConfigurationError(
+                    f"evaluation.methods has the label {one.label!r}, which tables use for a row "
+                    "of their own; give the method another `label`"
+                )
         return (*found, *_floor(found))
 
     def _metrics(self, plan: AuditPlan) -> tuple[MetricSpec, ...]:
         if not self.metrics or self.metrics == "all":
-            return self._usual_metrics([name for name in METRICS if not _misfit(name, plan)])
+            names = [name for name in METRICS if self.metrics or metric_facts(name).usual]
+            return self._usual_metrics([name for name in names if not _misfit(name, plan)])
         for one in self.metrics:
             if wrong := _misfit(one.name, plan):
                 raise ConfigurationError(f"metric {one.name!r} {wrong}")
@@ -353,11 +376,12 @@ def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
     items = min(plan.dataset.rows, evaluation.items or plan.dataset.rows)
     passes = 0.0
     for method in evaluation.methods:
-        mine = min(items, method.items or items)
+        mine = min(items, method.items or items) * method.draws
         passes += mine * sum(cost_of(method.method, _TYPICAL).of(1))
         for metric in evaluation.metrics:
             if metric_facts(metric.name).kind == "curve":
-                passes += min(mine, metric.items or mine) * len(curve_of(metric).shares)
+                few = min(mine, (metric.items or mine) * method.draws)
+                passes += few * len(curve_of(metric).shares)
     return EvaluationEstimate(
         items=items,
         methods=len(evaluation.methods),

@@ -13,6 +13,7 @@ from transexplain.reports import EVALUATION_REPORTS, charts
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
+from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.scores import MetricScore, MetricSpec
 
@@ -112,6 +113,63 @@ def test_markdown_shows_names_literally(summary: EvaluationSummary) -> None:
     unescaped = [line.replace("\\|", "").count("|") for line in rows]
     assert unescaped == [8] * 5
     assert "| lrp | 0.143 |" in text
+
+
+@pytest.fixture
+def timed(db: Database) -> EvaluationSummary:
+    """Random relevance of three draws, 0.5, 0.6 and 0.7 on average, and a prediction's seconds."""
+    values = {"lrp": [0.2] * 6, "random": [0.6] * 6}
+    found = [
+        replace(one, detail={"draws": [0.5, 0.6, 0.7]} if one.method == "random" else {})
+        for one in scores("hiding", values)
+    ]
+    found += scores("runtime", {"lrp": [0.25] * 6, "prediction": [0.125] * 6})
+    plan = plan_of(list(values), *SPECS, MetricSpec(name="runtime"))
+    return tabulate(db, stored(db, plan, found, 6))
+
+
+def test_the_spread_of_draws_and_the_time_of_a_prediction_are_shown(
+    timed: EvaluationSummary,
+) -> None:
+    page = Visible(rendered("html", timed)).text
+    assert "SD of 3 draws 0.100" in page
+    assert "Random relevance is drawn 3 times" in page
+    assert "prediction no explanation" in " ".join(page.split())
+    assert "a forward pass alone" in page
+    rows = {
+        (row["metric"], row["method"]): row
+        for row in csv.DictReader(io.StringIO(rendered("csv", timed)))
+    }
+    drawn = rows["hiding", "random"]
+    assert (drawn["draws"], float(drawn["sd_of_draws"])) == ("3", pytest.approx(0.1))
+    assert rows["hiding", "lrp"]["draws"] == ""
+    alone = rows["runtime", "prediction"]
+    assert (alone["kind"], alone["rank"], alone["mean"]) == ("prediction", "", "0.125")
+    text = rendered("md", timed)
+    assert "| random (mean of 3 draws) | 0.600 |" in text
+    assert text.count("SD of draws") == 1
+    found = json.loads(rendered("json", timed))["tables"][0]["rows"][1]
+    assert found["spread"] == pytest.approx({"draws": 3, "deviation": 0.1, "low": 0.5, "high": 0.7})
+
+
+def test_draws_that_differ_between_items_have_no_spread(db: Database) -> None:
+    found = [
+        replace(one, detail={"draws": [0.5] * (2 + place % 2)})
+        for place, one in enumerate(scores("hiding", {"random": [0.5] * 6}))
+    ]
+    summary = tabulate(db, stored(db, plan_of(["random"], *SPECS), found, 6))
+    assert summary.tables[0].rows[0].spread is None
+
+
+def test_a_plan_of_one_draw_is_stored_as_it_always_was(db: Database) -> None:
+    plan = plan_of(["lrp", "random"], *SPECS)
+    often = replace(plan.methods[1], draws=20)
+    for methods, draws in ((plan.methods, {}), ((plan.methods[0], often), {"random": 20})):
+        kept = runs.get(db, stored(db, replace(plan, methods=methods), [], 6)).plan
+        assert kept.evaluation is not None
+        assert kept.evaluation.methods == methods
+        given = kept.document()["evaluation"]["methods"]
+        assert {one["label"]: one["draws"] for one in given if "draws" in one} == draws
 
 
 def test_numbers_are_written_in_the_decimals_of_their_table() -> None:

@@ -186,12 +186,14 @@ def _unknown(baseline: Any, known: tuple[str, ...], kind: str) -> ConfigurationE
     )
 
 
-#: what is present or absent as one: `tokens` means patches of a picture and nodes of a graph
-Over = Literal["tokens", "words"]
+#: what is present or absent as one: `tokens` means patches of a picture and nodes of a graph;
+#: `pixels` are a picture's alone
+Over = Literal["tokens", "words", "pixels"]
 Masks = NDArray[np.bool_]
-_FEATURES = {
+_OVER = {"text": ("tokens", "words"), "image": ("tokens", "pixels"), "nodes": ("tokens",)}
+_HAVE = {
     "text": "a text has tokens or words",
-    "image": "an image has tokens: its patches",
+    "image": "an image has tokens: its patches, or pixels",
     "nodes": "a graph has tokens: its nodes",
 }
 
@@ -203,8 +205,9 @@ ANSWERS_AT_ONCE = 2**22
 class Presence:
     """Logits of the items of a batch where only some of their features are present.
 
-    An item has F features: its tokens, words, patches or nodes, never its special positions, which
-    are always there. `shape` of a picture's features is (rows, cols).
+    An item has F features: its tokens, words, patches, pixels or nodes, never its special
+    positions, which are always there. `shape` of a picture's features is (rows, cols), of pixels
+    (height, width).
     """
 
     model: LoadedModel
@@ -212,9 +215,11 @@ class Presence:
     logits: Array  #: (B, K) with everything present
     classes: Sequence[int]  #: (K,) the logits that are wanted
     absent: Absence
-    #: per item (T,) the feature that a position belongs to, -1 where it is always there
+    #: per item (T,) the feature that a position belongs to, -1 where it is always there; over
+    #: pixels (F,) they themselves
     owners: tuple[NDArray[np.int64], ...]
     beat: Callable[[], None] | None = None  #: called before every pass; it may raise
+    over: Over = "tokens"
 
     @classmethod
     def of(
@@ -229,8 +234,8 @@ class Presence:
         beat: Callable[[], None] | None = None,
     ) -> "Presence":
         """The model on `batch`, given its `logits` (B, C); raises ConfigurationError."""
-        if over not in ("tokens", "words") or (over == "words" and model.modality != "text"):
-            raise ConfigurationError(f"over={over!r} is unknown; {_FEATURES[model.modality]}")
+        if over not in _OVER[model.modality]:
+            raise ConfigurationError(f"over={over!r} is unknown; {_HAVE[model.modality]}")
         return cls(
             model,
             batch,
@@ -239,6 +244,7 @@ class Presence:
             absence(model, batch, baseline),
             tuple(owners_of(encoded, over) for encoded in batch.encoded),
             beat,
+            over,
         )
 
     @property
@@ -250,7 +256,8 @@ class Presence:
         """How the features of an item lie: (F,) or (rows, cols)."""
         grid = self.batch.encoded[row].features
         if isinstance(grid, PatchGrid):
-            return (grid.rows, grid.cols)
+            whole = self.over == "pixels"
+            return (grid.height, grid.width) if whole else (grid.rows, grid.cols)
         return (self.features[row],)
 
     def groups(self, number: int) -> Iterator[range]:
@@ -342,6 +349,8 @@ class Presence:
     def _there(self, rows: Sequence[int], masks: Sequence[Masks], shape: torch.Size) -> Tensor:
         """(N, T), (N, T, 1) or (N, 1, H, W) what is present of an input of `shape`."""
         grid = self.batch.encoded[0].features
+        if self.over == "pixels":
+            return torch.from_numpy(np.stack(masks)).reshape(-1, 1, shape[-2], shape[-1])
         if isinstance(grid, PatchGrid):
             patches = torch.from_numpy(np.stack(masks)).reshape(-1, 1, grid.rows, grid.cols)
             down, across = cells(shape[-2], grid.rows), cells(shape[-1], grid.cols)
@@ -364,7 +373,12 @@ def cells(pixels: int, patches: int) -> Tensor:
 
 
 def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
-    """(T,) which feature a position belongs to, in reading order; -1: always there."""
+    """(T,) which feature a position belongs to, in reading order; -1: always there.
+
+    Over pixels (F,) the pixels of the model's input, row by row: no position is theirs alone.
+    """
+    if over == "pixels" and isinstance(encoded.features, PatchGrid):
+        return np.arange(encoded.features.height * encoded.features.width)
     owners = np.full(encoded.length, -1)
     content = own_positions(encoded.features, encoded.length)
     owners[content] = np.arange(int(content.sum()))

@@ -266,6 +266,9 @@ class AuditPlan:
             del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
         if not found["dataset"]["read_as"]:
             del found["dataset"]["read_as"]
+        for method in (found["evaluation"] or {}).get("methods", ()):
+            if method["draws"] == 1:
+                del method["draws"]
         if (check := found["check"]) is not None:
             usual = {"draws": 1, "swaps": {}, "swap_passes": 0, "regions": False}
             for name in [name for name, value in usual.items() if check[name] == value]:

@@ -13,7 +13,7 @@ from transexplain.reports.report_section import Statement
 SCHEMA_VERSION = 1
 
 Interval = tuple[float, float]
-RowKind = Literal["method", "random", "oracle"]
+RowKind = Literal["method", "random", "oracle", "prediction"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +44,22 @@ class SharedWords:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """How the values of several draws of random relevance differ, each over all items."""
+
+    draws: int
+    deviation: float  #: standard deviation, of a sample
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One method in the table of one metric."""
 
     method: str  #: label
     kind: RowKind
-    rank: int | None  #: among methods, 1 is best; None: random, oracle, or nothing is better
+    rank: int | None  #: among methods, 1 is best; None: no method, or nothing is better
     items: int  #: measured on
     missing: Mapping[str, int]  #: why there is no value -> items
     mean: float | None  #: of a corpus metric: the value over all items
@@ -61,6 +71,7 @@ class Row:
     points: tuple[tuple[float, float], ...] = ()  #: the pairs of some items, evenly spaced
     lists: tuple[ClassWords, ...] = ()  #: of every class; empty: the metric lists no words
     shared: tuple[SharedWords, ...] = ()  #: of every pair of these lists
+    spread: Spread | None = None  #: of random relevance drawn several times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

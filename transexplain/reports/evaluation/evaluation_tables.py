@@ -38,7 +38,14 @@ from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.types.relevance_sums import RelevanceSums
-from transexplain.types.scores import ORACLE, RANDOM, EvaluationPlan, MetricScore, MetricSpec
+from transexplain.types.scores import (
+    ORACLE,
+    PREDICTION,
+    RANDOM,
+    EvaluationPlan,
+    MetricScore,
+    MetricSpec,
+)
 from transexplain.version import __version__
 
 #: items of a method in a scatter
@@ -46,11 +53,11 @@ POINTS = 200
 
 
 def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
-    """Label -> what kind of row it is, in the order of the plan, the oracle last."""
+    """Label -> what kind of row it is, in the order of the plan, those of no method last."""
     found: dict[str, RowKind] = {
         one.label: "random" if one.method.name == RANDOM else "method" for one in plan.methods
     }
-    return {**found, ORACLE: "oracle"}
+    return {**found, ORACLE: "oracle", PREDICTION: "prediction"}
 
 
 def titled(spec: MetricSpec) -> str:
@@ -107,6 +114,7 @@ def _averaged(
     means = [column.mean() for column in chosen]
     curves = [column.mean_curve() for column in chosen]
     rows = _rows(known, chosen, counts, means, intervals(values, seed), curves)
+    rows = [replace(row, spread=one.spread()) for row, one in zip(rows, chosen, strict=True)]
     reference = _best(rows, facts)
     if reference is None:
         return rows, None
@@ -129,7 +137,7 @@ def _together(
     rows = [
         replace(row, missing={**row.missing, one.scored.reason: len(one.items)})
         if one.scored.value is None and one.items
-        else _with_words(row, one.scored.detail)
+        else replace(_with_words(row, one.scored.detail), spread=one.spread)
         for row, one in zip(rows, found, strict=True)
     ]
     reference = _best(rows, facts)
@@ -209,7 +217,7 @@ def _cost(row: Row, facts: MetricFacts) -> float:
 
 
 def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
-    """Rows with their ranks: methods by mean, those without one last, then random, then oracle."""
+    """Rows with their ranks: methods by mean, those without one last, then what is no method."""
     real = [row for row in rows if row.kind == "method"]
     if facts.pair:
         real.sort(
@@ -221,7 +229,9 @@ def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
         ranked = [replace(row, rank=int(rank)) for row, rank in zip(able, ranks, strict=True)]
         ranked.sort(key=lambda row: row.rank or 0)
         real = [*ranked, *(row for row in real if row.mean is None)]
-    others = [row for kind in ("random", "oracle") for row in rows if row.kind == kind]
+    others = [
+        row for kind in ("random", "oracle", "prediction") for row in rows if row.kind == kind
+    ]
     return (*real, *others)
 
 
