@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from test_metrics_token_overlap import case_of_words
 
+from orchestrator.spec.evaluation_section import EvaluationSection
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Case
 from transexplain.evaluating.metrics.reference_corpus import (
@@ -202,3 +203,19 @@ def test_items_without_words_are_left_out(corpus: Path) -> None:
     found = overlap([one, {}])
     assert (found.value, found.reason) == (None, "fewer than two classes have words")
     assert np.isfinite(one["rarity"]).all()
+
+
+def test_the_section_of_a_specification(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(corpus.parent)
+    metric = {"name": "token-overlap", "params": {"reference": "everyday.tsv#text"}}
+    section = EvaluationSection.model_validate({"metrics": ["sparsity", metric], "methods": "all"})
+    for changed in (section.absolute(), section.resolved()):
+        assert changed.methods == "all"
+        assert changed.metrics[0] == section.metrics[0], "it has no files"
+        assert changed.metrics[1].params["reference"] == f"{corpus}#text"
+    assert "reference_version" not in section.absolute().metrics[1].params
+    assert len(section.resolved().metrics[1].params["reference_version"]) == 64
+    corpus.unlink()
+    assert section.absolute().metrics[1].params == metric["params"], "what is no file stays"
+    with pytest.raises(ConfigurationError, match=r"everyday\.tsv cannot be read"):
+        section.resolved()
