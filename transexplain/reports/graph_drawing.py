@@ -283,10 +283,10 @@ def _unit(places: Points, edges: NDArray[np.intp]) -> float:
 
 def _path_lengths(nodes: int, edges: NDArray[np.intp]) -> Points:
     """(T, T) edges on the shortest path; of nodes that none joins, more than any of these."""
-    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse import csr_array  # slow to import
     from scipy.sparse.csgraph import shortest_path
 
-    links = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
+    links = csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
     lengths = np.asarray(shortest_path(links, directed=False, unweighted=True), dtype=np.float64)
     near = np.isfinite(lengths)
     # nodes without any edge stand on a circle whose neighbours are about a link apart
