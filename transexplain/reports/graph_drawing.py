@@ -18,7 +18,7 @@ from transexplain.reports.coloured_text import DEEPEST, FAINTEST, MAX_OPACITY, e
 from transexplain.reports.heatmap import colour
 from transexplain.reports.phrasing import signed
 from transexplain.types.graphs import POSITIONS, edges_of, numbered
-from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditPlan
 from transexplain.types.tokens import Tokens
 
@@ -69,7 +69,7 @@ def shape_of(names: Sequence[str], graph: Mapping[str, Any] | None = None) -> Gr
 
 
 def stored_shapes(
-    plan: AuditPlan, rows: Mapping[str, int], names: Mapping[str, Sequence[str]]
+    plan: AuditPlan, outcomes: Mapping[str, ItemOutcome], names: Mapping[str, Sequence[str]]
 ) -> dict[str, GraphShape]:
     """Item -> its shape, from the plan's snapshot.
 
@@ -78,12 +78,12 @@ def stored_shapes(
 
     Args:
         plan: of the run.
-        rows: item -> its row.
+        outcomes: item -> what is stored of it.
         names: item -> the names of its nodes.
     """
     if plan.dataset.modality != "nodes" or plan.privacy is not None:
         return {}
-    drawn = {item: rows[item] for item, of in names.items() if 0 < len(of) <= MOST_NODES}
+    drawn = {item: outcomes[item].index for item, of in names.items() if 0 < len(of) <= MOST_NODES}
     graphs = graphs_of(plan.dataset, drawn.values())
     return {
         item: shape_of(names[item], graphs[row]) for item, row in drawn.items() if row in graphs
@@ -283,10 +283,10 @@ def _unit(places: Points, edges: NDArray[np.intp]) -> float:
 
 def _path_lengths(nodes: int, edges: NDArray[np.intp]) -> Points:
     """(T, T) edges on the shortest path; of nodes that none joins, more than any of these."""
-    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse import csr_array  # slow to import
     from scipy.sparse.csgraph import shortest_path
 
-    links = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
+    links = csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
     lengths = np.asarray(shortest_path(links, directed=False, unweighted=True), dtype=np.float64)
     near = np.isfinite(lengths)
     # nodes without any edge stand on a circle whose neighbours are about a link apart
