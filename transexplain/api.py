@@ -195,14 +195,9 @@ def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Ite
 
 
 def _picture_of(item: Item | None) -> Any:
-    """The picture as it was given, its path where it was read from a file, to save memory.
-
-    Of a graph what draws it; None for encoded pixels.
-    """
-    if item is not None and isinstance(item.content, Mapping):
-        return drawn_of(item.content) or None
-    if item is None:
-        return None
+    """The picture as it was given, or its path, to save memory; of a graph what draws it."""
+    if item is None or isinstance(item.content, Mapping):
+        return (drawn_of(item.content) or None) if item else None
     from_file = item.source is not None and Path(item.source).is_file()
     return item.source if from_file else item.content
 

@@ -303,7 +303,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "array": (np.ones((3, 5)), "wrong-type", "not ndarray"),
     "null": (Item(id="0", index=0, content=None), "null", "null"),
     "no features": ({"attention_bias": np.eye(3)}, "bad-input", "given: attention_bias"),
-    "unknown input": ({**biased_item(4), "edges": np.eye(4)}, "bad-input", "no input 'edges'"),
+    "unknown input": ({**biased_item(4), "adjacency": np.eye(4)}, "bad-input", "no input 'adjacency'"),
     "no nodes": ({"node_features": np.ones((0, 5))}, "empty-graph", "no nodes"),
     "no width": ({"node_features": np.ones((3, 0))}, "bad-input", "no features"),
     "one axis": ({"node_features": np.ones(5)}, "bad-input", r"\(5,\); expected \(T, F\)"),

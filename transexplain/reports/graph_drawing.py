@@ -18,7 +18,7 @@ from transexplain.reports.coloured_text import DEEPEST, FAINTEST, MAX_OPACITY, e
 from transexplain.reports.heatmap import colour
 from transexplain.reports.phrasing import signed
 from transexplain.types.graphs import POSITIONS, edges_of, numbered
-from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditPlan
 from transexplain.types.tokens import Tokens
 
@@ -69,7 +69,7 @@ def shape_of(names: Sequence[str], graph: Mapping[str, Any] | None = None) -> Gr
 
 
 def stored_shapes(
-    plan: AuditPlan, rows: Mapping[str, int], names: Mapping[str, Sequence[str]]
+    plan: AuditPlan, outcomes: Mapping[str, ItemOutcome], names: Mapping[str, Sequence[str]]
 ) -> dict[str, GraphShape]:
     """Item -> its shape, from the plan's snapshot.
 
@@ -78,12 +78,12 @@ def stored_shapes(
 
     Args:
         plan: of the run.
-        rows: item -> its row.
+        outcomes: item -> what is stored of it.
         names: item -> the names of its nodes.
     """
     if plan.dataset.modality != "nodes" or plan.privacy is not None:
         return {}
-    drawn = {item: rows[item] for item, of in names.items() if 0 < len(of) <= MOST_NODES}
+    drawn = {item: outcomes[item].index for item, of in names.items() if 0 < len(of) <= MOST_NODES}
     graphs = graphs_of(plan.dataset, drawn.values())
     return {
         item: shape_of(names[item], graphs[row]) for item, row in drawn.items() if row in graphs

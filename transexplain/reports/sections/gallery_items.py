@@ -132,8 +132,8 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
     found: dict[str, list[Explanation]] = {}
     unread: dict[str, int] = {}
     texts: dict[str, str] = {}
-    names: dict[str, list[str]] = {}  # of the nodes of graphs
     more: dict[str, int] = {}
+    names: dict[str, list[str]] = {}  # of the nodes of graphs
     stored: set[str] = set()  # items with their text; without it, no place in it is known
     for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
         kept = found.setdefault(one.item_id, [])
@@ -145,14 +145,11 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
         texts.setdefault(one.item_id, text)
         if explanation.nodes:
             names[one.item_id] = nodes_of(one)[0]
-        if one.text is not None:
-            stored.add(one.item_id)
+        stored |= {one.item_id} if one.text is not None else set()
         unread[one.item_id] = max(end, unread.get(one.item_id, 0))
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
-    order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
-    shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
-    rows = {item_id: one.index for item_id, one in outcomes.items()}
-    shapes = stored_shapes(runs.get(db, run_id).plan, rows, names) if names else {}
+    shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
+    shapes = stored_shapes(runs.get(db, run_id).plan, outcomes, names) if names else {}
     return Gallery(
         scale=scale,
         items=tuple(
