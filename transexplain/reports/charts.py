@@ -143,7 +143,11 @@ def _lines(
             scale=alt.Scale(padding=6) if interactive else alt.Undefined,  # room for clipped dots
         ),
         y=alt.Y(
-            "y:Q", title=y_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(zero=False, padding=4)
+            "y:Q",
+            title=y_title,
+            axis=alt.Axis(tickCount=6),
+            # not nice: an accuracy has no room above 1
+            scale=alt.Scale(zero=False, nice=False, padding=4),
         ),
         color=alt.Color(
             "line:N",
