@@ -1,13 +1,17 @@
 """What the papers prove about conservation, measured on the engine's own passes."""
 
+from dataclasses import replace
 from math import exp
 
 import pytest
 import torch
+from matrix_rules import propagated
 from test_engine_relevance_form import arrives, rules, sum_of_two
 from torch import Tensor
 from torch.nn import functional as F
 from toy_networks import close, inputs, run
+
+from transexplain.engine.composites import COMPOSITES, LinearRule
 
 T, D = 5, 4
 
@@ -109,3 +113,31 @@ def test_both_factors_of_a_product_would_take_all_that_arrived() -> None:
         expected = torch.cat([of_u.flatten(), of_v.flatten()]) / 2
         torch.testing.assert_close(found[index], expected)
         assert float(found[index].sum()) == pytest.approx(whole)
+
+
+def test_relevance_survives_where_the_gradient_vanishes() -> None:
+    """TransExplain, table 1 and section 3.2.6: robust to saturation."""
+    x = 40.0 * inputs(3, 6).sign()
+    for name, share in (("gradient-x-input", 0.0), ("lrp", 1.0)):
+        passes = run(F.tanh, x, name)
+        seed = inputs(*passes.logits.shape, seed=8)
+        expected = share * passes.logits.detach() * seed
+        torch.testing.assert_close(passes.relevance(seed), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_epsilon_with_the_sign_of_the_sum_never_meets_zero() -> None:
+    """TransExplain, 3.2.4.3 prints sum + epsilon, which is 0 where the sum is -epsilon.
+
+    The sign of the sum, as in its 3.2.4.2, keeps the denominator away from 0 and the sum's sign.
+    """
+    epsilon = 0.25
+    weight = torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+    x = torch.tensor([[0.5, -0.75], [0.5, 0.75]], dtype=torch.float64)  # sums -0.25 and 1.25
+    composite = replace(COMPOSITES["lrp"], linear=LinearRule(epsilon=epsilon))
+    passes = propagated(lambda leaf: F.linear(leaf, weight), x, composite)
+    found = passes.relevance(torch.ones(2, 1, dtype=torch.float64))
+    for row, relevance in zip(x, found, strict=True):
+        total = float(row.sum())
+        expected = row / (total + epsilon * (1 if total > 0 else -1)) * total
+        torch.testing.assert_close(relevance, expected)
+    assert float(x[0].sum()) + epsilon == 0.0
