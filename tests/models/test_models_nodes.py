@@ -111,7 +111,7 @@ def test_gradient_x_input_at_the_nodes_is_the_gradient_of_plain_torch() -> None:
 
 
 def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
-    """The AH and LN rules (Ali et al. 2022, Eq. 8 and 9), written out for these layers."""
+    """The AH and LN rules (Ali et al. 2022, section 4), written out for these layers."""
     module = toy(Graphormer, fused=False)
     item = graphormer_item(5)
     one = {name: torch.as_tensor(values)[None] for name, values in item.items()}
