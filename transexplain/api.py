@@ -157,9 +157,8 @@ def evaluate(
     given = [_as_item(model, content, index) for index, content in enumerate(_as_iterable(items))]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
-    rows = [_evaluated(one) for one in ([methods] if isinstance(methods, str) else methods)]
-    if all(one.label != RANDOM for one in rows):
-        rows.append(_evaluated(RANDOM))
+    rows = [*map(_evaluated, [methods] if isinstance(methods, str) else methods)]
+    rows += [_evaluated(RANDOM)] if all(one.label != RANDOM for one in rows) else []
     plan = EvaluationPlan(
         methods=tuple(rows),
         metrics=tuple(

@@ -26,7 +26,6 @@ from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.types.items import PatchGrid, own_positions
-from transexplain.types.tokens import Token
 
 #: a name, or the id of a token
 Baseline = str | int
@@ -383,17 +382,12 @@ def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
     content = own_positions(encoded.features, encoded.length)
     owners[content] = np.arange(int(content.sum()))
     if over == "words" and not isinstance(encoded.features, PatchGrid):
-        names = [
-            _word(place, encoded.features[place]) for place in np.flatnonzero(content).tolist()
-        ]
+        tokens = [(place, encoded.features[place]) for place in np.flatnonzero(content).tolist()]
+        # a token that belongs to no word is a word of its own
+        names = [(-1, place) if one.word is None else (one.word, -1) for place, one in tokens]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         owners[content] = [numbers[name] for name in names]
     return owners
-
-
-def _word(place: Any, token: Token) -> tuple[str, int]:
-    """The word of a token; one that belongs to none is a word of its own."""
-    return ("position", int(place)) if token.word is None else ("word", token.word)
 
 
 def _trimmed(inputs: dict[str, Tensor], batch: Batch, model: LoadedModel) -> dict[str, Tensor]:

@@ -146,8 +146,7 @@ def _lines(
             "y:Q",
             title=y_title,
             axis=alt.Axis(tickCount=6),
-            # not nice: an accuracy has no room above 1
-            scale=alt.Scale(zero=False, nice=False, padding=4),
+            scale=alt.Scale(zero=False, nice=False, padding=4),  # an accuracy ends at 1
         ),
         color=alt.Color(
             "line:N",
@@ -156,9 +155,8 @@ def _lines(
         ),
     )
     dashes = alt.Scale(domain=numbers, range=[list(one.stroke.dash) for one in series])
-    strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(
-        strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes)
-    )
+    dashed = alt.StrokeDash("line:N", legend=None, scale=dashes)
+    strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(strokeDash=dashed)
     points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=interactive)
     if not interactive:
         return sized(strokes + points)

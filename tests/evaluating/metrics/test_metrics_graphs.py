@@ -13,6 +13,7 @@ import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import TABLE
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Item
 from transexplain.types.scores import MethodSpec, MetricSpec
 
 CLASSES = ("a", "b", "c")
@@ -137,7 +138,10 @@ def test_what_graphs_do_not_have_is_refused() -> None:
 
 def test_every_metric_for_graphs_has_a_value() -> None:
     model = wrapped(Graphormer)
-    graphs = [graphormer_item(nodes, seed=1) for nodes in SIZES]
+    graphs = [
+        Item(id=str(row), index=row, content=graphormer_item(nodes, seed=1), label=CLASSES[0])
+        for row, nodes in enumerate(SIZES)
+    ]
     tables = te.evaluate(model, graphs, methods=["lrp"], metrics=FOR_GRAPHS)
     assert {"activation", "pruning", "conservation", "ledger-gap", "runtime", "sparsity"} <= {
         table.metric for table in tables
