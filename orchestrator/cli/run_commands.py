@@ -103,7 +103,7 @@ def prepare(
 
     read = load_spec(spec, overrides, set_ or ())
     if task == "evaluation":
-        read = read.model_copy(update={"data": read.data.with_usual_sample()})
+        read = read.model_copy(update={"data": read.data.with_sample_of(read.evaluation.items)})
     prepared = prepare_audit(read, settings, task)
     for warning in prepared.warnings:
         opt.warn(warning)

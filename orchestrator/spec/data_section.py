@@ -131,11 +131,11 @@ class DataSection(Section):
                 f"(kept: {', '.join(self.meta) or 'none'})"
             )
 
-    def with_usual_sample(self) -> Self:
-        """The section with a sample of the usual size of an evaluation, unless it gives a size."""
-        if {"sample", "limit"} & self.model_fields_set:
+    def with_sample_of(self, items: int | None) -> Self:
+        """The section with a sample of `items` (None: as usual; 0: all), unless it gives a size."""
+        if {"sample", "limit"} & self.model_fields_set or items == 0:
             return self
-        return self.model_copy(update={"sample": EVALUATED_ITEMS})
+        return self.model_copy(update={"sample": EVALUATED_ITEMS if items is None else items})
 
     def cluster_warnings(self, dataset: DatasetRef) -> Iterator[str]:
         """Warnings about clusters and near-duplicates."""

@@ -143,7 +143,9 @@ class EvaluationSection(Section):
         default=None, description="what of a text is hidden at once"
     )
     items: int | None = Field(
-        default=None, ge=0, description="drawn from the dataset; in an audit 32, 0: none"
+        default=None,
+        ge=0,
+        description="drawn from the dataset; in an audit 32, 0: none; in evaluate 200, 0: all",
     )
     seed: int = Field(default=0, description="of the drawing, and of metrics that sample")
     confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")

@@ -117,10 +117,12 @@ def test_the_usual_evaluation(tmp_path: Path) -> None:
 
 def test_the_usual_sample(tmp_path: Path) -> None:
     plain = load_spec(make_audit(tmp_path))
-    assert plain.data.with_usual_sample().sample == EVALUATED_ITEMS
+    assert plain.data.with_sample_of(None).sample == EVALUATED_ITEMS
+    assert plain.data.with_sample_of(60).sample == 60
+    assert plain.data.with_sample_of(0).sample is None
     for setting in ("data.limit=7", "data.sample=7", "data.sample=null"):
         reported = load_spec(make_audit(tmp_path), None, [setting])
-        assert reported.data.with_usual_sample() == reported.data
+        assert reported.data.with_sample_of(60) == reported.data
 
 
 def test_all_methods_leave_out_those_that_are_not_defined(tmp_path: Path) -> None:
