@@ -124,37 +124,26 @@ CHARACTERS = 4_000  #: shown of one text
 
 def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: float) -> Gallery:
     """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
-    found: dict[str, list[Explanation]] = {}
-    unread: dict[str, int] = {}
-    texts: dict[str, str] = {}
+    found: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
-    stored: set[str] = set()  # items with their text; without it, no place in it is known
     for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
         kept = found.setdefault(one.item_id, [])
         if len(kept) == EXPLANATIONS:
             more[one.item_id] = more.get(one.item_id, 0) + 1
             continue
-        text, explanation, end = _explanation(one)
-        kept.append(explanation)
-        texts.setdefault(one.item_id, text)
-        if one.text is not None:
-            stored.add(one.item_id)
-        unread[one.item_id] = max(end, unread.get(one.item_id, 0))
+        kept.append(one)
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
     shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
     return Gallery(
         scale=scale,
         items=tuple(
-            _item(
+            gallery_item(
                 outcomes[item_id],
                 reason,
-                texts.get(item_id, ""),
-                tuple(found.get(item_id, ())),
-                unread_from=unread.get(item_id, 0),
+                found.get(item_id, ()),
                 more=more.get(item_id, 0),
                 mentions=mentions.get(item_id, ()),
-                placed=item_id in stored,
             )
             for item_id, reason in shown
             if item_id in outcomes
@@ -217,18 +206,22 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
     )
 
 
-def _item(
+def gallery_item(
     outcome: ItemOutcome,
     reason: Reason,
-    text: str,
-    explanations: tuple[Explanation, ...],
+    attributions: Sequence[Attribution],
     *,
-    unread_from: int,
-    more: int,
-    mentions: Sequence[Mention],
-    placed: bool,
+    more: int = 0,
+    mentions: Sequence[Mention] = (),
 ) -> GalleryItem:
+    """What a page shows of an item and of these of its attributions; `more` are left out."""
+    explained = [_explanation(one) for one in attributions]
+    explanations = tuple(one for _, one, _ in explained)
+    text = explained[0][0] if explained else ""
     is_text = any(one.grid is None for one in explanations)
+    # without the text that was stored, no place in it is known
+    placed = any(one.text is not None for one in attributions)
+    unread_from = max((end for *_, end in explained), default=0)
     return GalleryItem(
         item_id=outcome.item_id,
         reason=reason,
