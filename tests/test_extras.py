@@ -22,7 +22,10 @@ EXTRAS = {
     extra: {one.name: one for one in map(Requirement, named)}
     for extra, named in PROJECT["optional-dependencies"].items()
 }
-FEATURES = ("excel", "flow", "large", "mlflow", "notebook", "signing", "training", "wandb")
+FEATURES = (
+    *("excel", "flow", "large", "mlflow", "notebook", "serve", "signing", "training"),
+    "wandb",
+)
 OPTIONAL = {
     *(
         "accelerate",
@@ -34,7 +37,7 @@ OPTIONAL = {
         "mlflow",
         "openpyxl",
     ),
-    *("pandas", "securesystemslib", "wandb"),
+    *("pandas", "securesystemslib", "starlette", "uvicorn", "wandb"),
 }
 
 Call = Callable[..., tuple[int, str]]
@@ -47,7 +50,7 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_all_and_dev_have_the_packages_of_the_features() -> None:
     everything = {name: one for extra in FEATURES for name, one in EXTRAS[extra].items()}
     assert EXTRAS["all"] == everything
-    for extra in ("excel", "flow", "large", "notebook", "signing", "training"):
+    for extra in ("excel", "flow", "large", "notebook", "serve", "signing", "training"):
         assert EXTRAS[extra].items() <= EXTRAS["dev"].items()
     required = {Requirement(one).name for one in PROJECT["dependencies"]}
     assert not required & {*everything, "captum"}
@@ -61,15 +64,16 @@ def module_level_imports(tree: ast.Module) -> Iterator[str]:
             yield node.module or ""
 
 
-def test_no_module_but_the_loop_of_a_fit_begins_with_an_optional_package() -> None:
-    found = {}
+def test_no_module_but_the_loop_of_a_fit_and_the_pages_begins_with_an_optional_package() -> None:
+    found: dict[str, set[str]] = {}
     for package in ("transexplain", "workers", "orchestrator", "migrations"):
         for path in (ROOT / package).rglob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             roots = {name.partition(".")[0] for name in module_level_imports(tree)}
             if roots & OPTIONAL:
-                found[path.parent.name] = roots & OPTIONAL
-    assert found == {"training": {"ignite"}}
+                found.setdefault(path.parent.name, set()).update(roots & OPTIONAL)
+    # nothing but the verb imports them, after it looked for the packages
+    assert found == {"training": {"ignite"}, "serve": {"starlette", "uvicorn"}}
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if TABLE[name].needs])

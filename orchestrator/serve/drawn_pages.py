@@ -13,8 +13,9 @@ from markupsafe import Markup
 
 from orchestrator.serve.links import link
 from transexplain.reports.coloured_text import marks_css
+from transexplain.reports.forest import Axis, whisker
 from transexplain.reports.page import VOCABULARY, environment, storable
-from transexplain.reports.phrasing import short
+from transexplain.reports.phrasing import number, percent, short
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _STYLES = ("style.css", "sections.css", "evaluation.css")
@@ -89,30 +90,25 @@ def _static(name: str) -> str:
     return f"/static/{name}?v={static_files()[name].version}"
 
 
-def _interval(row: Mapping[str, Any], name: str) -> Markup:
-    """A number of a row of results with its interval; a dash where there is none."""
+def _interval(row: Mapping[str, Any], name: str, share: bool = False) -> Markup:
+    """A number, or a share, of a row of results with its interval; a dash where there is none."""
+    shown = percent if share else number
     value = row[name]
     if value is None:
         return Markup(_DASH)
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     if low is None and high is None:
-        return Markup("{}").format(_number(value))
-    ends = (f"{_MINUS}∞" if low is None else _number(low), "∞" if high is None else _number(high))
-    return Markup('{} <span class="soft">[{}, {}]</span>').format(_number(value), *ends)
+        return Markup("{}").format(shown(value))
+    ends = (f"{_MINUS}∞" if low is None else shown(low), "∞" if high is None else shown(high))
+    return Markup('{} <span class="soft">[{}, {}]</span>').format(shown(value), *ends)
 
 
-def _number(value: float) -> str:
-    text: str = VOCABULARY["number"](value)  # type: ignore[operator]
-    return text
-
-
-def _whisker(row: Mapping[str, Any], name: str, axis: Any) -> Markup:
+def _whisker(row: Mapping[str, Any], name: str, axis: Axis) -> Markup:
     """A number with its interval on an axis that other rows share; empty without an interval."""
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
     if any(one is None for one in ends):
         return Markup("")
-    drawn: Markup = VOCABULARY["whisker"](*ends, axis)  # type: ignore[operator]
-    return drawn
+    return whisker(*ends, axis)
 
 
 def _duration(seconds: float | None) -> str:
