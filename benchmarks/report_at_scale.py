@@ -34,7 +34,7 @@ from transexplain.reports.sections.failed_items import failures
 from transexplain.reports.sections.gallery_items import collect
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import counts_of
-from transexplain.reports.sections.measured_faithfulness import conservation_of
+from transexplain.reports.sections.relevance_conserved import conservation_of
 from transexplain.reports.summary import GALLERY
 from transexplain.reports.survey import choose, survey
 from transexplain.store import results, runs

@@ -9,6 +9,19 @@ import typer
 from orchestrator.cli import options as opt
 from transexplain.registry import require
 
+UserHeader = Annotated[
+    str | None,
+    typer.Option("--trusted-user-header", help="header in which a proxy names the reader"),
+]
+Proxies = Annotated[
+    list[str] | None,
+    typer.Option("--trusted-proxy", help="address of that proxy; may be repeated"),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="name that readers call the server by; may be repeated"),
+]
+
 
 def serve(
     *,
@@ -20,18 +33,9 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option("--token-file", help="file with the token that readers have")
     ] = None,
-    trusted_user_header: Annotated[
-        str | None,
-        typer.Option("--trusted-user-header", help="header in which a proxy names the reader"),
-    ] = None,
-    trusted_proxy: Annotated[
-        list[str] | None,
-        typer.Option("--trusted-proxy", help="address of that proxy; may be repeated"),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", help="name that readers call the server by; may be repeated"),
-    ] = None,
+    trusted_user_header: UserHeader = None,
+    trusted_proxy: Proxies = None,
+    allow_host: Hosts = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Show runs, groups, items and the fleet in a browser, read-only, until SIGTERM or Ctrl-C."""
@@ -48,8 +52,7 @@ def serve(
         proxies=trusted_proxy or (),
         hosts=allow_host or (),
     )
-    url = opt.settings_with(db).database_url
-    with open_database(url, read_only=True) as store:
+    with open_database(opt.settings_with(db).database_url, read_only=True) as store:
         typer.echo(f"{store.name} at http://{_shown(host)}:{port}/ (read-only)")
         serve_pages(store, rules, host=host, port=port)
 

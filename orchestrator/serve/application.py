@@ -29,7 +29,7 @@ from transexplain.store.database import Database
 log = logging.getLogger(__name__)
 
 #: requests that are answered at the same time: each holds a part of a run's items
-_AT_ONCE = 10
+_AT_ONCE = 4
 _FORM_BYTES = 16_384  #: of a login
 _SUFFIX = ".json"
 _JSON = "transexplain.json"  #: key of the scope: whether the path asked for JSON

@@ -1,5 +1,6 @@
 """What a page is asked, and what it answers."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,9 +9,10 @@ from typing import Any
 from orchestrator.serve.links import link
 from orchestrator.serve.running_counts import RunningCounts
 from transexplain.store import browsing
-from transexplain.store.browsing import ListedRun
+from transexplain.store.browsing import ListedRun, PlanFacts
 from transexplain.store.database import Database
 
+_BUDGET = 0.2  #: seconds from when a request came in which it looks for items
 _LONGEST = 500  #: characters of a value in a query
 _MOST = 2**31 - 1  #: the largest number in a query: a row of a dataset
 
@@ -43,6 +45,7 @@ class Asked:
     names: Mapping[str, str]  #: of the path: run, group, ...
     query: Mapping[str, str]
     counts: RunningCounts  #: what earlier requests have counted
+    begun: float = field(default_factory=time.monotonic)  #: when the request came
 
     @cached_property
     def readable(self) -> bool:
@@ -60,6 +63,16 @@ class Asked:
         if found is None:
             raise NotThereError(f"There is no run {name!r} in this store.")
         return found
+
+    @cached_property
+    def facts(self) -> PlanFacts:
+        """Of the plan of the path's run, which is there."""
+        return self.counts.facts(self.db, self.run.id)
+
+    @property
+    def time_left(self) -> float:
+        """Seconds that the request may still look for items; what it waited for its turn counts."""
+        return self.begun + _BUDGET - time.monotonic()
 
     def run_page(self) -> tuple[str, str]:
         """Where to go on from a page below a run that is not there."""

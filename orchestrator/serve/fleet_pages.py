@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from orchestrator.schedule.tick import upcoming
+from orchestrator.schedule.fire_times import upcoming
 from orchestrator.serve.asked import Answer, Asked
 from transexplain.errors import ConfigurationError
 from transexplain.store import browsing_fleet, fleet_state

@@ -9,7 +9,6 @@ from orchestrator.serve.run_pages import axis_of
 from transexplain.store import browsing, browsing_items
 from transexplain.types.items import ItemOutcome, Mention
 
-BUDGET = 0.2  #: seconds that a request looks for items
 _ROWS = 200
 _ENTITIES = 100
 _ITEMS = 25  #: with their mentions, on a page
@@ -66,7 +65,7 @@ def one_entity(asked: Asked) -> Answer:
         return Answer({**document, "items": [], "next_row": None, "next": None})
     start = asked.number("start")
     found = browsing_items.mentions_of(
-        db, run.id, group, entity, start=start, limit=_ITEMS, seconds=BUDGET
+        db, run.id, group, entity, start=start, limit=_ITEMS, seconds=asked.time_left
     )
     if not totals and not found.found and not start and found.next_row is None:
         raise NotThereError(
@@ -125,9 +124,9 @@ def one_class(asked: Asked) -> Answer:
     words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
     counts, following = None, None
     if asked.readable:
-        confusions = asked.counts.confusions(db, run, BUDGET)
+        confusions = asked.counts.confusions(db, run, asked.time_left)
         counts, following = Counter(confusions.counts), confusions.next_row
-    known = set(browsing.plan_facts(db, run.id).classes)
+    known = set(asked.facts.classes)
     known |= {one for pair in counts or () for one in pair}
     if not words and name not in known:
         raise NotThereError(f"Run {run.id} knows no class {name!r}.", asked.run_page())

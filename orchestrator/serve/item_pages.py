@@ -6,7 +6,6 @@ from typing import Any
 from markupsafe import Markup
 
 from orchestrator.serve.asked import Answer, Asked, NotThereError
-from orchestrator.serve.group_pages import BUDGET
 from orchestrator.serve.links import link
 from transexplain.reports.coloured_text import marked_html
 from transexplain.reports.sections.gallery_items import (
@@ -16,7 +15,7 @@ from transexplain.reports.sections.gallery_items import (
     gallery_item,
     show,
 )
-from transexplain.store import browsing, browsing_items
+from transexplain.store import browsing_items
 from transexplain.store.browsing_items import ItemRecord, ItemSearch
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 
@@ -35,7 +34,9 @@ def items(asked: Asked) -> Answer:
         return Answer({**document, "items": [], "next_row": None, "next": None})
     wanted = ItemSearch(**filters)
     start = asked.number("start")
-    found = browsing_items.search(db, run.id, wanted, start=start, limit=_ITEMS, seconds=BUDGET)
+    found = browsing_items.search(
+        db, run.id, wanted, start=start, limit=_ITEMS, seconds=asked.time_left
+    )
     following = found.next_row
     return Answer(
         {
@@ -46,12 +47,8 @@ def items(asked: Asked) -> Answer:
             if following is None
             else link("runs", run.id, "items", **filters, start=following),
         },
-        {"start": start, "full": len(found.found) == _ITEMS, "classes": _classes(asked)},
+        {"start": start, "full": len(found.found) == _ITEMS, "classes": asked.facts.classes},
     )
-
-
-def _classes(asked: Asked) -> tuple[str, ...]:
-    return browsing.plan_facts(asked.db, asked.run.id).classes
 
 
 def _listed(one: ItemOutcome) -> dict[str, Any]:
@@ -86,7 +83,7 @@ def one_item(asked: Asked) -> Answer:
 
 
 def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Answer:
-    facts, outcome = browsing.plan_facts(asked.db, asked.run.id), found.outcome
+    facts, outcome = asked.facts, found.outcome
     shown = gallery_item(outcome, "first", found.attributions, mentions=found.mentions)
     entries = list(zip(shown.explanations, found.attributions, strict=True))
     logits = outcome.logits

@@ -13,6 +13,7 @@ _STATES = fleet_state.RUN_STATES
 _RUNS = 50  #: on a page
 _TREND = 50  #: runs of an audit
 _ROWS = 200  #: of a table
+_SHOWN = 30  #: of these on a page; the others are in the JSON, and on the pages of groups
 _FAILED = 100  #: items on a page
 _OTHERS = 30  #: runs to choose from
 
@@ -72,11 +73,20 @@ def one_run(asked: Asked) -> Answer:
             "failures": fleet_state.failures(db, run.id) if asked.readable else None,
         },
         {
-            "facts": browsing.plan_facts(db, run.id),
+            "facts": asked.facts,
+            "most": _SHOWN,
+            "relevance_of": _by_group(relevance),
             "swaps": axis_of(verdicts, "swap_effect"),
             "differences": axis_of(relevance, "difference"),
         },
     )
+
+
+def _by_group(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["group_name"], []).append(row)
+    return found
 
 
 def axis_of(rows: Sequence[Mapping[str, Any]], name: str) -> Axis:

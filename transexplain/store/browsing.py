@@ -289,6 +289,9 @@ def moved_entities(db: Database, before: str, after: str, limit: int) -> list[di
         .limit(limit)
     )
     with db.read() as connection:
+        if connection.dialect.name == "postgresql":
+            # it expects one row of a run, and would compare every row with every other
+            connection.exec_driver_sql("SET LOCAL enable_nestloop TO off")
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
