@@ -30,7 +30,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 
 from benchmarks import host_data, services
 from benchmarks.host_data import Case
@@ -45,6 +45,7 @@ from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from transexplain.store.schema import result_part
 from workers.reader_pool import host_processes
 
 Figures = dict[str, Any]
@@ -110,6 +111,7 @@ def _run(
             "cores": spent / seconds,
             "waited": device.waited,
             "bytes": (_size(db) - before) / items,
+            "item_bytes": _part_bytes(db, run_id) / items,
         }
     return found, stages
 
@@ -148,13 +150,22 @@ def _size(db: Database) -> int:
         return int((pages - free) * page)
 
 
+def _part_bytes(db: Database, run_id: str) -> int:
+    """Bytes that the items themselves take: parts with their indexes of ids and summaries."""
+    sizes = (func.length(result_part.c[name]) for name in ("ids", "summary", "payload"))
+    query = select(func.sum(sum(sizes))).where(result_part.c.run_id == run_id)
+    with db.read() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
 def reported(found: Figures) -> Iterator[str]:
     """The lines to print of one case."""
     waited = "-" if found["waited"] is None else f"{found['waited']:.1%}"
     yield (
         f"{found['case']}, {found['database']}: {found['rate']:,.0f} items/s, "
         f"{found['ms']:.3f} ms/item of processor time ({found['cores']:.2f} cores), "
-        f"device waited {waited}, {found['bytes']:,.0f} bytes/item"
+        f"device waited {waited}, {found['bytes']:,.0f} bytes/item, of them "
+        f"{found['item_bytes']:,.0f} the items'"
     )
     stages = found["stages"].items()
     yield "    " + "  ".join(f"{name} {value:.3f}" for name, value in stages) + "  (ms/item)"

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from graph_digits import FEATURES, SIDE, Array, Digit, digits, stacked, without
-from graph_network import Graphormer
 from PIL import Image, ImageDraw, ImageFont
 from torch.nn import functional as F
 
 import transexplain as te
+from transexplain.models.graph_transformer import GraphTransformer
 from transexplain.reports.heatmap import segments
 from transexplain.types.items import Attribution
 
@@ -28,7 +28,7 @@ TEST = 400  # digits that are not learned from
 SHARES = np.linspace(0.0, 0.9, 10)  # of the superpixels removed
 
 
-def train(network: Graphormer, learned: Sequence[Digit], epochs: int, seed: int = 0) -> None:
+def train(network: GraphTransformer, learned: Sequence[Digit], epochs: int, seed: int = 0) -> None:
     """Fit the network by cross-entropy, with AdamW and one cycle of the learning rate."""
     random = np.random.default_rng(seed)
     size = min(64, len(learned))
@@ -65,7 +65,7 @@ def _varied(graph: Mapping[str, Array], random: np.random.Generator) -> dict[str
 
 
 @torch.no_grad()
-def logits_of(network: Graphormer, graphs: Sequence[Mapping[str, Array]]) -> Array:
+def logits_of(network: GraphTransformer, graphs: Sequence[Mapping[str, Array]]) -> Array:
     """(N, C) logits, in batches."""
     parts = (graphs[first : first + 256] for first in range(0, len(graphs), 256))
     return np.concatenate([network(**stacked(part)).numpy() for part in parts])
@@ -77,7 +77,9 @@ def node_relevance(attribution: Attribution) -> Array:
     return attribution.relevance[np.array(nodes)]
 
 
-def pruning_curve(network: Graphormer, tested: Sequence[Digit], orders: Sequence[Array]) -> Array:
+def pruning_curve(
+    network: GraphTransformer, tested: Sequence[Digit], orders: Sequence[Array]
+) -> Array:
     """The mean logit of the class that was predicted, after each share of nodes went, in order."""
     found = logits_of(network, [digit.graph for digit in tested]).argmax(axis=1)
     curve = []
@@ -121,7 +123,9 @@ def sheet(shown: Sequence[Digit], found: Sequence[Attribution], cell: int = 176)
     return page
 
 
-def _lines(network: Graphormer, tested: Sequence[Digit], shown: int, output: Path) -> Iterator[str]:
+def _lines(
+    network: GraphTransformer, tested: Sequence[Digit], shown: int, output: Path
+) -> Iterator[str]:
     """Explain the digits, write the sheet, and say what was measured."""
     model = te.wrap(network, modality="nodes", classes=[str(number) for number in range(10)])
     found = te.explain(model, [digit.graph for digit in tested])
@@ -161,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes = [len(digit.graph["degrees"]) for digit in made]
     print(f"{len(made)} graphs of {min(sizes)} to {max(sizes)} superpixels")
     torch.manual_seed(0)
-    network = Graphormer(width=FEATURES, classes=10)
+    network = GraphTransformer(width=FEATURES, classes=10, hidden=48, layers=2)
     train(network, learned, given.epochs)
     answers = logits_of(network, [digit.graph for digit in tested]).argmax(axis=1)
     right = np.mean([answer == digit.label for answer, digit in zip(answers, tested, strict=True)])

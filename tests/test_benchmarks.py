@@ -17,6 +17,7 @@ from tiny_audit import make_audit
 
 from benchmarks import (
     fleet_results,
+    graphs,
     half_precision,
     memory,
     pipeline_log,
@@ -502,3 +503,25 @@ def test_a_part_is_moved_with_its_ids_and_its_summary() -> None:
     old, new = summary_of(row["summary"]).ledgers, summary_of(moved["summary"]).ledgers
     assert old is not None and new is not None
     assert (new.row, new.item) == (old.row + 512, f"row-{old.row + 512}".encode())
+
+
+@pytest.mark.shared
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["superpixels", "bace"])
+def test_graph_transformers_are_trained_explained_and_drawn(
+    name: str, shared_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--shared", str(shared_dir / "real"), "--out", str(tmp_path), "--sets", name]
+    few = ["--graphs", "200", "--epochs", "1", "--items", "10"]
+    graphs.main([*options, *few])
+    printed = capsys.readouterr().out
+    assert "training on" in printed and "10 test graphs" in printed
+    for method in (*graphs.METHODS, "random"):
+        assert f"  {method} " in printed
+    assert printed.count("rank correlation") == 2
+    assert (tmp_path / f"{name}.txt").read_text().strip() in printed
+    assert (tmp_path / "graphs" / name / "graphs.parquet").is_file()
+    pictures = sorted(path.suffix for path in tmp_path.iterdir() if path.suffix in (".png", ".svg"))
+    assert pictures == ([".png"] if name == "superpixels" else [".svg"] * 2 * graphs.SHOWN)
+    graphs.main([*options, *few])
+    assert "training on" not in capsys.readouterr().out, "the trained model is read again"

@@ -1,7 +1,9 @@
 """The pages of the documentation: links, headings, navigation, and what is generated for them."""
 
+import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -82,6 +84,82 @@ def test_every_variable_of_the_environment_is_listed() -> None:
     named = set(re.findall(r'(?:secret|_env|_seconds)\("([A-Z_]+)"', text))
     named |= {one.removesuffix("_FILE") for one in re.findall(r"TRANSEXPLAIN_([A-Z_]+)", text)}
     assert named - {""} <= set(re.findall(r"`TRANSEXPLAIN_([A-Z_]+)`", page))
+
+
+# ---- the papers, row by row -------------------------------------------------------------------
+
+PAPERS = DOCS / "papers.md"
+#: title, section of the paper, mark
+_CAPABILITY = re.compile(r"^(\S.*) · \*(.+)\* · \*\*(\w+)\*\*\{ \.mark \.(\w+) \}$", re.MULTILINE)
+_MARKS = ("yes", "differs", "no")
+
+
+def capabilities() -> Iterator[tuple[str, str, str, str]]:
+    """Of every row its paper's anchor, title, mark and text."""
+    for section in re.split(r"^## ", PAPERS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        paper = re.findall(r"\{ #(\w+) \}$", section.partition("\n")[0])
+        ends = [*_CAPABILITY.finditer(section)]
+        stops = [*(found.start() for found in ends[1:]), len(section)]
+        for found, stop in zip(ends, stops, strict=False):
+            assert found[3] == found[4] and found[3] in _MARKS, found[1]
+            yield paper[0], found[1], found[3], section[found.end() : stop]
+
+
+def named_tests(text: str) -> set[str]:
+    """Such as `tests/test_docs.py::test_links_lead_somewhere`."""
+    return set(re.findall(r"`(tests/[\w/]+\.py::\w+)`", text))
+
+
+def test_every_path_of_the_page_on_the_papers_exists() -> None:
+    text = PAPERS.read_text(encoding="utf-8")
+    folders = "|".join(
+        ("transexplain", "orchestrator", "workers", "benchmarks", "examples", "tests")
+    )
+    paths = re.findall(rf"`((?:{folders})/[\w/.]+)", text)
+    assert len(paths) > 100
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_every_test_of_the_page_on_the_papers_is_there() -> None:
+    named = named_tests(PAPERS.read_text(encoding="utf-8"))
+    assert len(named) > 60
+    for name in sorted(named):
+        file, _, function = name.partition("::")
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert function in {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}, name
+
+
+@pytest.mark.exhaustive
+def test_every_test_of_the_page_on_the_papers_can_be_collected() -> None:
+    import subprocess
+
+    named = named_tests(PAPERS.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "", "--collect-only"]
+    command += sorted(named)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    collected = {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert named <= collected
+
+
+def test_what_is_marked_as_shown_names_what_shows_it() -> None:
+    """A test, or a command with what it printed."""
+    rows = [*capabilities()]
+    assert len({(paper, title) for paper, title, _, _ in rows}) == len(rows) > 78
+    for _, title, mark, text in rows:
+        command = re.search(r"`(transexplain|python -m) ", text) and re.search(r"\d", text)
+        assert mark == "no" or named_tests(text) or command, title
+
+
+def test_marks_of_the_papers_are_counted() -> None:
+    counts = Counter((paper, mark) for paper, _, mark, _ in capabilities())
+    table = re.findall(r"^\| \[.+\]\(#(\w+)\) \| (\d+) \| (\d+) \| (\d+) \|$",
+                       PAPERS.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
+    assert {paper for paper, *_ in table} == {paper for paper, _ in counts}
+    for paper, *numbers in table:
+        assert numbers == [str(counts[paper, mark]) for mark in _MARKS], paper
+    everything = " | ".join(str(sum(counts[p, m] for p, *_ in table)) for m in _MARKS)
+    assert f"| all | {everything} |" in PAPERS.read_text(encoding="utf-8")
 
 
 # ---- the site -------------------------------------------------------------------------------

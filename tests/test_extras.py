@@ -23,8 +23,8 @@ EXTRAS = {
     for extra, named in PROJECT["optional-dependencies"].items()
 }
 FEATURES = (
-    *("excel", "flow", "large", "mlflow", "notebook", "serve", "signing", "training"),
-    "wandb",
+    *("excel", "flow", "large", "mlflow", "molecules", "notebook"),
+    *("serve", "signing", "superpixels", "training", "wandb"),
 )
 OPTIONAL = {
     *(
@@ -37,7 +37,8 @@ OPTIONAL = {
         "mlflow",
         "openpyxl",
     ),
-    *("pandas", "securesystemslib", "starlette", "uvicorn", "wandb"),
+    *("gliner", "pandas", "rdkit", "securesystemslib", "skimage", "spacy", "wandb", "wordfreq"),
+    *("starlette", "uvicorn"),
 }
 
 Call = Callable[..., tuple[int, str]]
@@ -50,7 +51,18 @@ def missing(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 def test_all_and_dev_have_the_packages_of_the_features() -> None:
     everything = {name: one for extra in FEATURES for name, one in EXTRAS[extra].items()}
     assert EXTRAS["all"] == everything
-    for extra in ("excel", "flow", "large", "notebook", "serve", "signing", "training"):
+    in_dev = (
+        "excel",
+        "flow",
+        "large",
+        "molecules",
+        "notebook",
+        "serve",
+        "signing",
+        "superpixels",
+        "training",
+    )
+    for extra in in_dev:
         assert EXTRAS[extra].items() <= EXTRAS["dev"].items()
     required = {Requirement(one).name for one in PROJECT["dependencies"]}
     assert not required & {*everything, "captum"}

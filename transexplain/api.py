@@ -18,9 +18,11 @@ from transexplain.explaining.item_loop import Silent
 from transexplain.methods import METHODS, parameters_of
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
 from transexplain.types.plans import Classification
 from transexplain.types.scores import (
+    DRAWS,
     RANDOM,
     EvaluatedMethod,
     EvaluationPlan,
@@ -140,7 +142,7 @@ def evaluate(
     Args:
         model: what `load_model` or `wrap` gave.
         items: as of `explain`; an `Item` may carry evidence, and its label is read.
-        methods: names, or methods with parameters and a label; random relevance is always added.
+        methods: names, or methods with parameters and a label; 20 draws of `random` are added.
         metrics: names in the metric registry, or metrics with their parameters.
         target: `predicted`, `label`, `class:<id|name>`, or several of these.
         params: `seed` of every test and sample, `confidence` that the model must have in an item,
@@ -155,9 +157,8 @@ def evaluate(
     given = [_as_item(model, content, index) for index, content in enumerate(_as_iterable(items))]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
-    rows = [_evaluated(one) for one in ([methods] if isinstance(methods, str) else methods)]
-    if all(one.label != RANDOM for one in rows):
-        rows.append(_evaluated(RANDOM))
+    rows = [*map(_evaluated, [methods] if isinstance(methods, str) else methods)]
+    rows += [_evaluated(RANDOM)] if all(one.label != RANDOM for one in rows) else []
     plan = EvaluationPlan(
         methods=tuple(rows),
         metrics=tuple(
@@ -179,14 +180,14 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
     if isinstance(method, EvaluatedMethod):
         return method
     spec = MethodSpec(name=method) if isinstance(method, str) else method
-    return EvaluatedMethod(label=spec.name, method=spec)
+    return EvaluatedMethod(label=spec.name, method=spec, draws=DRAWS if spec.name == RANDOM else 1)
 
 
 def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
     """The attributions of an item with its probabilities and, where wanted, its picture."""
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
     largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
-    picture = _picture_of(explained.item) if pictured and model.modality == "image" else None
+    picture = _picture_of(explained.item) if pictured and model.modality != "text" else None
     for one in explained.attributions:
         own = {name: shares[name] for name in (one.class_name,) if name in shares}
         known = replace(one, probabilities={**largest, **own})
@@ -194,9 +195,9 @@ def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Ite
 
 
 def _picture_of(item: Item | None) -> Any:
-    """The picture as it was given; its path where it was read from a file, to save memory."""
+    """The picture as it was given, or its path, to save memory; of a graph what draws it."""
     if item is None or isinstance(item.content, Mapping):
-        return None
+        return (drawn_of(item.content) or None) if item else None
     from_file = item.source is not None and Path(item.source).is_file()
     return item.source if from_file else item.content
 

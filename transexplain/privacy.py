@@ -96,8 +96,8 @@ def _split(name: str) -> tuple[str, str]:
     return module_name, attribute
 
 
-def _allowed(module_name: str) -> bool:
-    names = (one.strip() for one in os.environ.get(MODULES, "").split(","))
+def _allowed(module_name: str, variable: str = MODULES) -> bool:
+    names = (one.strip() for one in os.environ.get(variable, "").split(","))
     return any(one and (module_name == one or module_name.startswith(f"{one}.")) for one in names)
 
 
@@ -108,11 +108,29 @@ def _imported(module_name: str) -> ModuleType:
             f"no file {module_name}.py lies beside the specification. Whoever operates this "
             f"process may allow it: {MODULES}={module_name}"
         )
+    return allowed_module(module_name, "redact", MODULES)
+
+
+def allowed_module(module_name: str, key: str, variable: str) -> ModuleType:
+    """Import a module that the operator allows by an environment variable.
+
+    Args:
+        module_name: of it.
+        key: of the specification that names it, for messages.
+        variable: names of modules and packages, separated by commas.
+
+    Raises ConfigurationError where it is not allowed, or cannot be imported.
+    """
+    if not _allowed(module_name, variable):
+        raise ConfigurationError(
+            f"{key}: the module {module_name} is not imported: {variable} does not name it. "
+            f"Whoever operates this process may allow it: {variable}={module_name}"
+        )
     try:
         return importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
         raise ConfigurationError(
-            f"redact: {module_name} cannot be imported ({type(error).__name__}: {error}); install "
+            f"{key}: {module_name} cannot be imported ({type(error).__name__}: {error}); install "
             "it where the command and every worker run, or put its folder on PYTHONPATH"
         ) from None
 

@@ -1,5 +1,6 @@
-"""Renders single attributions: pages with coloured words, and heatmaps over pictures."""
+"""Renders single attributions: pages with coloured words, heatmaps over pictures, and graphs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from transexplain.errors import ConfigurationError
 from transexplain.reports import heatmap
 from transexplain.reports.coloured_text import page as html
 from transexplain.reports.coloured_text import token_ansi as ansi
+from transexplain.reports.graph_drawing import node_link, nodes_of, shape_of
 from transexplain.reports.methods_compared import comparison_page as comparison
+from transexplain.reports.molecule_drawing import molecule_svg
 from transexplain.types.items import Attribution, PatchGrid
 
-__all__ = ["ansi", "comparison", "html", "overlay", "segments"]
+__all__ = ["ansi", "comparison", "graph", "html", "molecule", "overlay", "segments"]
 
 
 def overlay(
@@ -75,3 +78,62 @@ def segments(
     nodes = [not token.special for token in attribution.features]
     relevance = attribution.relevance[np.asarray(nodes)]
     return heatmap.segments(relevance, labels, picture=picture, **options)
+
+
+def graph(
+    attribution: Attribution,
+    graph: Mapping[str, Any] | None = None,
+    *,
+    scale: float | None = None,
+    palette: str = "blue-red",
+) -> str:
+    """The graph that was explained as an SVG element: nodes coloured by relevance, and links.
+
+    It shows on light and dark ground, in a page as it is or in an .svg file of its own. Virtual
+    nodes are left out.
+
+    Args:
+        attribution: of a graph, T nodes.
+        graph: the item that was explained; its `edges` (E, 2) are drawn, else the pairs of
+            `adjacency` (T, T), else those at `distances` (T, T) of 1. Nodes stand at its
+            `node_positions` (T, 2), else where a layout of the edges puts them. None: the graph
+            that the attribution knows, as those of `explain` do.
+        scale: |relevance| that gets the full colour, the same for all graphs to be compared; None:
+            the largest of this one.
+        palette: `blue-red`, or `green-red` as in the TransExplain paper (negative is red).
+
+    Raises TypeError for the attribution of a picture and for what is none; ConfigurationError for
+    an unknown palette, a bad scale, and places that do not fit the nodes.
+    """
+    if not isinstance(attribution, Attribution):
+        raise TypeError(f"graph() takes one attribution, not {type(attribution).__name__}")
+    known = attribution.picture if graph is None else graph
+    names, relevance = nodes_of(attribution)
+    shape = shape_of(names, known if isinstance(known, Mapping) else None)
+    label = f"relevance of the nodes of {attribution.item_id} for {attribution.class_name}"
+    return str(node_link(shape, relevance.tolist(), label=label, scale=scale, palette=palette))
+
+
+def molecule(attribution: Attribution, smiles: str | None = None, **options: Any) -> str:
+    """The structural formula as an SVG file, its atoms coloured by relevance (extra `molecules`).
+
+    Args:
+        attribution: of a graph whose nodes are the heavy atoms in the order of the SMILES, as
+            `data.molecules.molecule_graph` makes them.
+        smiles: of the molecule; None: the `text` of the graph that the attribution knows, as those
+            of `explain` do.
+        options: `scale`, `palette` and `size` of `reports.molecule_drawing.molecule_svg`.
+
+    Raises TypeError for the attribution of a picture and for what is none; ConfigurationError
+    where no SMILES is known, RDKit is missing or the atoms are not as many; ItemError `bad-smiles`.
+    """
+    if not isinstance(attribution, Attribution):
+        raise TypeError(f"molecule() takes one attribution, not {type(attribution).__name__}")
+    _, relevance = nodes_of(attribution)
+    known = attribution.picture
+    given = known.get("text") if smiles is None and isinstance(known, Mapping) else smiles
+    if given is None:
+        raise ConfigurationError(
+            "this attribution does not know its molecule: give it, molecule(attribution, smiles)"
+        )
+    return molecule_svg(str(given), relevance, **options)

@@ -20,7 +20,8 @@ Methods = Annotated[
     typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
 ]
 Metrics = Annotated[
-    list[str] | None, typer.Option("--metric", help="a metric, may be repeated; default: all")
+    list[str] | None,
+    typer.Option("--metric", help="a metric, may be repeated; or `all`; default: usual ones"),
 ]
 Baseline = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""The verb that explains one text or picture, by one method or by all: explain."""
+"""The verb that explains one text, picture or graph, by one method or by all: explain."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -105,6 +105,7 @@ def write(found: "Sequence[Compared]", content: Any, output: Path | None, palett
     raise ConfigurationError("--method all writes .html or .json")
 
 
+Form = Literal["terminal", "json", "html", "png", "svg"]
 Palette = Annotated[
     str, typer.Option("--palette", help="blue-red (colour-blind safe) or green-red")
 ]
@@ -117,13 +118,16 @@ Alpha = Annotated[
 
 
 def explain(  # noqa: PLR0913 - the options of a command line
-    item: Annotated[str, typer.Argument(help="a text, or the path of a picture; `-`: stdin")],
+    item: Annotated[
+        str, typer.Argument(help="a text, or the path of a picture or graph (.npz); `-`: stdin")
+    ],
     *,
     model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
     target: TargetsOption = None,
     method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
     at: Annotated[
-        str | None, typer.Option("--at", help="input layer: encoder, words (text), pixels (image)")
+        str | None,
+        typer.Option("--at", help="encoder, words (text), pixels (image) or nodes (graph)"),
     ] = None,
     param: opt.Params = None,
     long_text: LongTextOption = None,
@@ -131,14 +135,14 @@ def explain(  # noqa: PLR0913 - the options of a command line
     stride: StrideOption = None,
     join: JoinOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="write .html, .json or .png instead")
+        Path | None, typer.Option("--output", "-o", help="write .html, .json, .png or .svg instead")
     ] = None,
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
     device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
     json_: opt.AsJson = False,
 ) -> None:
-    """Explain one text or picture."""
+    """Explain one text, picture or graph."""
     # what is wrong with the options is found before torch is loaded
     form, given = _form(output, as_json=json_), parameters(param)
     _known(method)
@@ -181,7 +185,7 @@ def _compare(
 def _show(
     content: Any,
     found: "list[Attribution]",
-    form: Literal["terminal", "json", "html", "png"],
+    form: Form,
     output: Path | None,
     *,
     palette: str,
@@ -195,24 +199,23 @@ def _show(
         _emit(page(found, palette=palette), output)
     elif form == "png":
         _draw(content, found, output, alpha)
+    elif form == "svg":
+        _draw_graphs(found, output, palette)
     else:
         _print(content, found, palette, alpha)
 
 
-def _form(output: Path | None, *, as_json: bool) -> Literal["terminal", "json", "html", "png"]:
+def _form(output: Path | None, *, as_json: bool) -> Form:
     if output is None:
         return "json" if as_json else "terminal"
-    forms: dict[str, Literal["json", "html", "png"]] = {
-        ".json": "json",
-        ".html": "html",
-        ".png": "png",
-    }
+    forms: dict[str, Form] = {".json": "json", ".html": "html", ".png": "png", ".svg": "svg"}
     if output.suffix not in forms:
-        raise ConfigurationError(f"--output {output} must end in .html, .json or .png")
+        raise ConfigurationError(f"--output {output} must end in .html, .json, .png or .svg")
     return forms[output.suffix]
 
 
 def _content(model: "LoadedModel", item: str) -> Any:
+    from transexplain.data.graph_files import read_graph_file
     from transexplain.data.image_files import SUFFIXES, load_image
 
     if model.modality == "text":
@@ -226,10 +229,13 @@ def _content(model: "LoadedModel", item: str) -> Any:
         ):
             opt.warn(f"there is no file {item!r}, and the name was explained as a text")
         return typer.get_text_stream("stdin").read() if item == "-" else item
+    reads = "graphs (.npz)" if model.modality == "nodes" else "pictures"
     if not _is_file(item):
         raise ConfigurationError(
-            f"{item[:80]!r} is no file, and this model reads pictures: give the path of one"
+            f"{item[:80]!r} is no file, and this model reads {reads}: give the path of one"
         )
+    if model.modality == "nodes":
+        return dict(read_graph_file(Path(item)).content)
     return load_image(Path(item))
 
 
@@ -263,10 +269,9 @@ def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: 
     from transexplain.render import overlay
     from transexplain.reports.heatmap import resized
 
-    if output is None or isinstance(content, str):
-        raise ConfigurationError(
-            "a .png is drawn of pictures only; write .html or .json for a text"
-        )
+    if output is None or isinstance(content, str | Mapping):
+        kinds = ".html or .json for a text" if isinstance(content, str) else ".svg for a graph"
+        raise ConfigurationError(f"a .png is drawn of pictures only; write {kinds}")
     for rank, one in enumerate(found):
         path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
         picture = resized(content, smallest=256, largest=1024)
@@ -275,6 +280,17 @@ def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: 
         except OSError as error:
             raise ConfigurationError(f"cannot write {path}: {error}") from error
         typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
+
+
+def _draw_graphs(found: "list[Attribution]", output: Path | None, palette: str) -> None:
+    from transexplain.render import graph
+
+    assert output is not None  # its suffix chose this form
+    for rank, one in enumerate(found):
+        if one.relevance.ndim != 1 or not isinstance(one.picture, Mapping):
+            raise ConfigurationError("an .svg is drawn of graphs only; write .html, .json or .png")
+        path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
+        _emit(graph(one, palette=palette), path)
 
 
 _CLASSES = 5  #: that are named with their probability
@@ -323,7 +339,7 @@ def _print(content: Any, found: "list[Attribution]", palette: str, alpha: float)
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
-    if isinstance(content, str) or console.color_system is not None:
+    if isinstance(content, str | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
 
 

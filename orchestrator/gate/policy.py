@@ -1,13 +1,13 @@
 """What a gate asks of a run: one YAML file, every key checked, every unknown key refused."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from orchestrator.spec.spec_document import Strict, yaml_value
+from orchestrator.spec.spec_document import Strict, explained, yaml_value
 from transexplain.analysis.groups.group_verdicts import GroupFinding
-from transexplain.errors import ConfigurationError, did_you_mean, reason_of
+from transexplain.errors import ConfigurationError, reason_of
 from transexplain.parsing import UnreadableError, read_text
 from transexplain.types.findings import Decision
 
@@ -136,29 +136,13 @@ def load_policy(path: Path) -> Policy:
     try:
         return Policy.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(f"the policy {path} is wrong:\n{_explain(error)}") from None
+        wrong = explained(error, Policy, _SECTIONS)
+        raise ConfigurationError(f"the policy {path} is wrong:\n{wrong}") from None
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {
+_SECTIONS: dict[str, type[Strict]] = {
     "verdicts": VerdictRule,
     "relevance": RelevanceRule,
     "faithfulness": FaithfulnessRule,
     "drift": DriftRule,
 }
-
-
-def _explain(error: ValidationError) -> str:
-    return "\n".join(f"  {_place(one['loc'])}: {_message(one)}" for one in error.errors())
-
-
-def _place(parts: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, parts)) or "(top)"
-
-
-def _message(problem: Any) -> str:
-    if problem["type"] != "extra_forbidden":
-        return str(problem["msg"])
-    place = problem["loc"][:-1]
-    section = _SECTIONS.get(str(place[0]), Policy) if place else Policy
-    near = did_you_mean(str(problem["loc"][-1]), section.model_fields)
-    return f"unknown key{near or ';'} known here: {', '.join(section.model_fields)}"

@@ -229,7 +229,7 @@ def _swapped(
     worst = largest_swap(summary, size)
     if worst is None:
         why = "no mention was swapped; give two groups terms in a lexicon, and groups.check"
-        if summary.audited.modality == "image":
+        if summary.audited.modality != "text":
             why = "no region was hidden; mark regions of two groups (data.spans), and groups.check"
         why = _IMPORTED if summary.audited.task == "imported" else why
         return not_measured(rule, why, limit)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.spec.audit_spec import AuditSpec
 from orchestrator.spec.check_sample import check_plan, shared_pieces
 from orchestrator.spec.evaluation_section import EvaluationSection, usable
-from orchestrator.spec.groups_section import GroupsSection, group_fields
+from orchestrator.spec.groups_section import GroupsSection
 from orchestrator.spec.method_section import approximation_of, method_warnings
 from orchestrator.spec.model_section import require_local_model
+from orchestrator.spec.planned_groups import group_fields
 from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard

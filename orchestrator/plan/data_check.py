@@ -10,7 +10,7 @@ from transexplain.data.shard_reader import read_shard, unread_rows
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import AuditPlan, Shard
 
-#: rows up to which every one is encoded, of texts and of pictures; of more rows, so many
+#: rows up to which every one is encoded, of texts (and graphs) and of pictures; of more, so many
 ALL_TEXTS, ALL_PICTURES = 5_000, 300
 _BLOCKS = 20  #: runs of rows that a sample consists of, evenly over the data
 _TOGETHER = 64  #: items that are encoded at once
@@ -92,7 +92,7 @@ def check_data(prepared: Prepared) -> DataCheck:
 
 def _blocks(plan: AuditPlan) -> Sequence[Shard]:
     rows = plan.dataset.rows
-    most = ALL_TEXTS if plan.dataset.modality == "text" else ALL_PICTURES
+    most = ALL_PICTURES if plan.dataset.modality == "image" else ALL_TEXTS
     if rows <= most:
         return [Shard(index=0, start=0, stop=rows)]
     size, step = most // _BLOCKS, rows / _BLOCKS

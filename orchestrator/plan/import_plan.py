@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from orchestrator.plan.audit_plan import label_warning
 from orchestrator.spec.audit_spec import AuditSpec, load_spec
-from orchestrator.spec.groups_section import group_fields
+from orchestrator.spec.planned_groups import group_fields
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions

@@ -199,7 +199,9 @@ class AuditSpec(Section):
 
     def privacy_plan(self) -> PrivacyPlan | None:
         """How texts are treated before they are stored; raises ConfigurationError."""
-        return privacy_plan(self.store_text, self.redact, self.data)
+        names = self.groups is not None and self.groups.entity_types != ()
+        recogniser = self.groups.recogniser if self.groups and names else None
+        return privacy_plan(self.store_text, self.redact, self.data, recogniser)
 
     def exact_plan(self) -> ExactPlan | None:
         """The plan of the exact method, where one corrects; raises ConfigurationError."""

@@ -38,7 +38,9 @@ class _Seen:
 
     with_mention: int = 0  #: items whose text mentions a group
     whole: int = 0  #: items that are in a group in any way
-    regions: Counter[str] = field(default_factory=Counter)  #: pictures with regions of each group
+    regions: Counter[str] = field(
+        default_factory=Counter
+    )  #: pictures and graphs with regions of each group
     counts: Counter[str] = field(default_factory=Counter)
     groups: Counter[str] = field(default_factory=Counter)  #: texts that mention each group
 
@@ -50,14 +52,14 @@ def check_plan(
 
     Where no text mentions any group, as with pictures and groups of a column, items that are in a
     group are sampled. None where there are none of these either, or `groups.check` is 0. Mentions
-    can be swapped where two groups have terms; regions of pictures are hidden where two groups
-    have some. `parameters`: how many the model has. Raises DataSourceError where the snapshot is
-    gone.
+    can be swapped where two groups have terms; regions of pictures and graphs are hidden where two
+    groups have some. `parameters`: how many the model has. Raises DataSourceError where the
+    snapshot is gone.
     """
     wanted = section.check if section else 0
     if not wanted or not plan.groups:
         return None
-    most = _READ if plan.dataset.modality == "text" else _READ_PICTURES
+    most = _READ_PICTURES if plan.dataset.modality == "image" else _READ
     rows = min(plan.dataset.rows, most)
     seen = _seen(plan, rows)
     hits = seen.with_mention or seen.whole
@@ -120,7 +122,7 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
         marked = any(one.group in named for one in item.annotations)
         seen.with_mention += bool(found.matches)
         seen.whole += marked or bool(found.whole)
-        regions = (one for one in item.annotations if one.box is not None or one.mask is not None)
+        regions = (one for one in item.annotations if one.span is None)
         seen.regions.update({one.group for one in regions} & named)
         seen.counts.update(match.entity for match in found.matches)
         seen.groups.update({match.group for match in found.matches})

@@ -20,7 +20,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         "-d",
-        help="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR or eraser:DIR#split",
+        help="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR, graphs:DIR or "
+        "eraser:DIR#split",
     ),
 ]
 TextOption = Annotated[
@@ -48,7 +49,8 @@ class DataSection(Section):
     }
 
     source: str = Field(
-        description="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR or eraser:DIR#split"
+        description="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR, graphs:DIR or "
+        "eraser:DIR#split"
     )
     text: str | None = Field(
         default=None, description="column of the text; default: text, else sentence"
@@ -70,7 +72,8 @@ class DataSection(Section):
         default=None,
         description="column of entities that are marked: [[start, end, group, entity], ...] in "
         "characters of a text; [[left, top, right, bottom, group, entity], ...] in shares of a "
-        "picture, or [path of its mask, group, entity]; the entity may be left out",
+        "picture, or [path of its mask, group, entity]; the entity may be left out; of graphs the "
+        "name of what holds substructures: node_groups",
     )
     cluster: str | None = Field(
         default=None,

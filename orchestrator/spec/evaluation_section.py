@@ -3,18 +3,22 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue
 
 from orchestrator.spec.method_section import absolute_params, resolved_params
-from orchestrator.spec.spec_document import Section, from_text
+from orchestrator.spec.spec_document import Section, absolute_if_exists, from_text
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.evaluating.metrics import METRICS, curve_of, metric_facts
 from transexplain.methods import METHODS, bound, cost_of, facts_of
+from transexplain.registry import load
 from transexplain.types.items import Item
 from transexplain.types.plans import AuditPlan
 from transexplain.types.scores import (
+    DRAWS,
+    ORACLE,
+    PREDICTION,
     RANDOM,
     EvaluatedMethod,
     EvaluationPlan,
@@ -39,7 +43,7 @@ _TYPICAL = 32  #: positions, where only the order of magnitude matters
 _IN_AUDIT = {
     "text": ("activation", "pruning"),
     "image": ("positive-perturbation", "negative-perturbation"),
-    "nodes": (),
+    "nodes": ("activation", "pruning"),
 }
 
 
@@ -54,6 +58,9 @@ class EvaluatedMethodSection(Section):
     )
     label: str | None = Field(default=None, description="default: the name")
     items: int | None = Field(default=None, ge=1, description="measured on so many items")
+    draws: int | None = Field(
+        default=None, ge=1, description="of method random; default: 20, in an audit 1"
+    )
 
     def absolute(self) -> Self:
         """The row with absolute paths of the files among its parameters."""
@@ -68,7 +75,9 @@ class EvaluatedMethodSection(Section):
         """The row as a plan has it; raises ConfigurationError for a wrong method or parameter."""
         spec = MethodSpec(name=self.name, params=self.params)
         bound(spec)
-        return EvaluatedMethod(label=self.label or self.name, method=spec, items=self.items)
+        return EvaluatedMethod(
+            label=self.label or self.name, method=spec, items=self.items, draws=self.draws or 1
+        )
 
 
 class MetricSection(Section):
@@ -82,6 +91,32 @@ class MetricSection(Section):
     )
     items: int | None = Field(default=None, ge=1, description="computed on so many items")
     label: str | None = Field(default=None, description="default: the name")
+
+    def absolute(self) -> Self:
+        """The metric with absolute paths of the files among its parameters."""
+        files = metric_facts(self.name).files
+        return self.model_copy(
+            update={
+                "params": {
+                    name: _absolute(value) if name in files and isinstance(value, str) else value
+                    for name, value in self.params.items()
+                }
+            }
+        )
+
+    def resolved(self) -> Self:
+        """The metric with parameters as a plan has them; raises ConfigurationError."""
+        planned = metric_facts(self.name).planned
+        if not planned:
+            return self
+        params: dict[str, JsonValue] = load(planned)(self.params)
+        return self.model_copy(update={"params": params})
+
+
+def _absolute(file: str) -> str:
+    """A file's absolute path, with the column behind it; what is no file here stays."""
+    path, mark, column = file.partition("#")
+    return f"{absolute_if_exists(path)}{mark}{column}"
 
 
 _Row = Annotated[EvaluatedMethodSection, from_text(EvaluatedMethodSection)]
@@ -99,7 +134,7 @@ class EvaluationSection(Section):
         default=(), description="default: those of few passes; in an audit its own"
     )
     metrics: Literal["all"] | tuple[_Metric, ...] = Field(
-        default=(), description="default: the usual ones of texts or pictures"
+        default=(), description="default: the usual ones of what the model reads"
     )
     baseline: str | int | None = Field(
         default=None, description="what stands in the place of what is hidden"
@@ -114,19 +149,22 @@ class EvaluationSection(Section):
     confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")
 
     def absolute(self) -> Self:
-        """The section with absolute paths of the files that its methods name."""
-        return self._with_methods(methodcaller("absolute"))
+        """The section with absolute paths of the files that its methods and metrics name."""
+        return self._with_rows(methodcaller("absolute"))
 
     def resolved(self) -> Self:
-        """The section with the absolute paths of its explainers, and the sha256 of their bytes."""
-        return self._with_methods(methodcaller("resolved"))
+        """The section with the absolute paths of its files, and the sha256 of their bytes."""
+        return self._with_rows(methodcaller("resolved"))
 
-    def _with_methods(
-        self, change: Callable[[EvaluatedMethodSection], EvaluatedMethodSection]
-    ) -> Self:
-        if self.methods == "all" or not self.methods:
-            return self
-        return self.model_copy(update={"methods": tuple(map(change, self.methods))})
+    def _with_rows(self, change: Callable[[Any], Any]) -> Self:
+        rows = {"methods": self.methods, "metrics": self.metrics}
+        return self.model_copy(
+            update={
+                name: tuple(map(change, given))
+                for name, given in rows.items()
+                if given and given != "all"
+            }
+        )
 
     @property
     def named(self) -> tuple[MethodSpec, ...]:
@@ -156,12 +194,20 @@ class EvaluationSection(Section):
     def of_every_item(self, plan: AuditPlan) -> EvaluationPlan:
         """What `evaluate` measures: every method and metric of the section, on every item."""
         return EvaluationPlan(
-            methods=self._methods(plan),
+            methods=tuple(map(self._often, self._methods(plan))),
             metrics=self._metrics(plan),
             targets=plan.targets,
             seed=self.seed,
             confidence=self.confidence,
         )
+
+    def _often(self, method: EvaluatedMethod) -> EvaluatedMethod:
+        """Random relevance as often as the section says, else `DRAWS` times."""
+        if method.method.name != RANDOM:
+            return method
+        rows = () if self.methods == "all" else self.methods
+        given = (one.draws for one in rows if (one.label or one.name) == method.label)
+        return replace(method, draws=next(given, None) or DRAWS)
 
     def _methods(self, plan: AuditPlan) -> tuple[EvaluatedMethod, ...]:
         if self.methods == "all" or not self.methods:
@@ -169,11 +215,18 @@ class EvaluationSection(Section):
         else:
             found = [one.planned for one in self.methods]
         _check_labels("methods", [one.label for one in found])
+        for one in found:
+            if one.label in (ORACLE, PREDICTION):
+                raise ConfigurationError(
+                    f"evaluation.methods has the label {one.label!r}, which tables use for a row "
+                    "of their own; give the method another `label`"
+                )
         return (*found, *_floor(found))
 
     def _metrics(self, plan: AuditPlan) -> tuple[MetricSpec, ...]:
         if not self.metrics or self.metrics == "all":
-            return self._usual_metrics([name for name in METRICS if not _misfit(name, plan)])
+            names = [name for name in METRICS if self.metrics or metric_facts(name).usual]
+            return self._usual_metrics([name for name in names if not _misfit(name, plan)])
         for one in self.metrics:
             if wrong := _misfit(one.name, plan):
                 raise ConfigurationError(f"metric {one.name!r} {wrong}")
@@ -323,11 +376,12 @@ def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
     items = min(plan.dataset.rows, evaluation.items or plan.dataset.rows)
     passes = 0.0
     for method in evaluation.methods:
-        mine = min(items, method.items or items)
+        mine = min(items, method.items or items) * method.draws
         passes += mine * sum(cost_of(method.method, _TYPICAL).of(1))
         for metric in evaluation.metrics:
             if metric_facts(metric.name).kind == "curve":
-                passes += min(mine, metric.items or mine) * len(curve_of(metric).shares)
+                few = min(mine, (metric.items or mine) * method.draws)
+                passes += few * len(curve_of(metric).shares)
     return EvaluationEstimate(
         items=items,
         methods=len(evaluation.methods),

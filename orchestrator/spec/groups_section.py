@@ -1,6 +1,6 @@
 """The section `groups`: which entity groups are compared, and how."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -11,14 +11,22 @@ from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.filing_sections import ImpactSection, Scenarios
 from orchestrator.spec.practical_section import PracticalLimits, PracticalSection
 from orchestrator.spec.spec_document import Section, absolute_path
-from transexplain.analysis.groups.entity_finder import column_group, crossed, crossed_items
-from transexplain.analysis.groups.group_cells import PlanReference, family
+from transexplain.analysis.groups.entity_recogniser import (
+    absolute_recogniser,
+    planned_recogniser,
+    recognised_groups,
+)
 from transexplain.analysis.groups.lexicon import BUILTIN
-from transexplain.data.shard_reader import annotated_groups, values_of
-from transexplain.errors import LexiconError, SpecError, did_you_mean
+from transexplain.errors import LexiconError, SpecError
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import AmbiguityPolicy, CasePolicy, DatasetRef, Matching, SourceFile
+from transexplain.types.plans import (
+    AmbiguityPolicy,
+    CasePolicy,
+    Matching,
+    RecogniserPlan,
+    SourceFile,
+)
 
 if TYPE_CHECKING:
     from transexplain.analysis.groups.swap_pairs import Pair
@@ -58,6 +66,16 @@ class GroupsSection(Section):
         default=None,
         description="another lexicon with some of the groups: the same comparisons by its words",
     )
+    recogniser: str | None = Field(
+        default=None,
+        description="finds entities in texts: spacy:PACKAGE_OR_FOLDER, gliner:FOLDER, or "
+        "package.module:function",
+    )
+    entity_types: tuple[str, ...] | None = Field(
+        default=None,
+        description="types of the recogniser that are groups, such as [PERSON, GPE], which are "
+        "entity/PERSON and entity/GPE; []: none; default: all of its own",
+    )
     column: str | tuple[str, ...] | None = Field(
         default=None,
         description="column of data.meta whose values are groups, or a list of them; the unit is "
@@ -69,7 +87,9 @@ class GroupsSection(Section):
         "[[gender, ethnicity]] makes groups such as `gender x ethnicity/female x black`",
     )
     ambiguous: AmbiguityPolicy = Field(
-        default="cue", description="terms that are ordinary words too: with a cue, always, never"
+        default="cue",
+        description="terms that are ordinary words too: with a cue, always, never, or where the "
+        "recogniser finds an entity",
     )
     case: CasePolicy = Field(
         default="smart", description="capitals of a term are needed; exact; or ignore all"
@@ -148,25 +168,39 @@ class GroupsSection(Section):
         for name in ("second", "pairs"):
             if isinstance(value := getattr(self, name), str):
                 changed[name] = _absolute(value)
+        if self.recogniser is not None:
+            changed["recogniser"] = absolute_recogniser(self.recogniser)
         return self.model_copy(update=changed)
 
     def lexicon_groups(self, data: DataSection) -> tuple[EntityGroup, ...]:
-        """The groups of the lexicons.
+        """The groups of the lexicons and of the recogniser.
 
         Raises:
             LexiconError: a lexicon is wrong.
             SpecError: there is nothing to compare, or `data.meta` does not keep a column.
+            ConfigurationError: the recogniser is missing.
         """
         from transexplain.analysis.groups.lexicon import load_lexicon
 
-        if not (self.lexicons or self.columns or data.spans or self.impact):
+        if not (self.lexicons or self.columns or data.spans or self.impact or self.recogniser):
             raise SpecError(
-                "groups names nothing to compare: give groups.lexicon, groups.column, "
-                "groups.impact or data.spans"
+                "groups names nothing to compare: give groups.lexicon, groups.recogniser, "
+                "groups.column, groups.impact or data.spans"
             )
+        recogniser = self.planned_recogniser()
         for column in self.columns:
             data.require_kept("groups.column", column)
-        return tuple(group for one in self.lexicons for group in load_lexicon(_place(one)))
+        listed = [group for one in self.lexicons for group in load_lexicon(_place(one))]
+        return (*listed, *(recognised_groups(recogniser) if recogniser else ()))
+
+    def planned_recogniser(self) -> RecogniserPlan | None:
+        """The recogniser as a plan has it; raises ConfigurationError."""
+        if self.recogniser is not None:
+            return planned_recogniser(self.recogniser, self.entity_types)
+        if self.entity_types is not None or self.ambiguous == "recogniser":
+            key = "entity_types" if self.entity_types is not None else "ambiguous: recogniser"
+            raise SpecError(f"groups.{key} is for groups.recogniser, which is not given; name one")
+        return None
 
     def plan_fields(self, data: DataSection, groups: tuple[EntityGroup, ...]) -> dict[str, Any]:
         """The fields of a plan about these groups: their source, comparison and splits.
@@ -179,6 +213,7 @@ class GroupsSection(Section):
         return {
             "groups": groups,
             "lexicons": self._files(),
+            "recogniser": self.planned_recogniser(),
             "second": self._second(groups),
             "matching": Matching(
                 ambiguous=self.ambiguous, case=self.case, column=self._planned_columns()
@@ -257,128 +292,3 @@ def _place(lexicon: str) -> Path | str:
 
 def _absolute(lexicon: str) -> str:
     return lexicon if lexicon.startswith(BUILTIN) else absolute_path(lexicon)
-
-
-#: values of a column above which it is taken for an id and not for a group
-MAX_VALUES = 100
-
-
-def group_fields(
-    section: GroupsSection | None,
-    data: DataSection,
-    dataset: DatasetRef,
-    lexicons: Iterable[EntityGroup],
-) -> dict[str, Any]:
-    """The fields of a plan about groups; `lexicons`: the groups of the section's lexicons.
-
-    Raises SpecError: a group comes from two places, or a key of the section names a group, family
-    or column that is not there. Raises LexiconError for the files of pairs and of `second`.
-    """
-    groups = _groups_of(section, data, dataset, lexicons)
-    if section is not None and section.impact is not None:
-        section.impact.check(data, dataset)
-    return {"groups": groups} if section is None else section.plan_fields(data, groups)
-
-
-def _groups_of(
-    section: GroupsSection | None,
-    data: DataSection,
-    dataset: DatasetRef,
-    lexicons: Iterable[EntityGroup],
-) -> tuple[EntityGroup, ...]:
-    """The groups of lexicons and data, narrowed to those that are included, and meetings."""
-    columns = section.columns if section else ()
-    of_columns = (group for column in columns for group in _of_column(column, dataset))
-    groups = (*lexicons, *_marked(data, dataset), *of_columns)
-    names = [group.name for group in groups]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise SpecError(
-            f"group {twice!r} comes from two places (lexicons, data.spans, groups.column); rename "
-            "one"
-        )
-    if section is None:
-        return groups
-    for wanted in section.include:
-        if not any(is_in(name, wanted) for name in names):
-            raise SpecError(
-                f"groups.include names {wanted!r}, but there are only: {', '.join(names)}"
-            )
-    groups = tuple(group for group in groups if section.includes(group.name))
-    groups = (*groups, *_meetings(section, groups))
-    _check_reference(section.reference, [group.name for group in groups])
-    return groups
-
-
-def _check_reference(reference: PlanReference, names: Sequence[str]) -> None:
-    given = reference if isinstance(reference, Mapping) else {None: reference}
-    families = dict.fromkeys(filter(None, map(family, names)))
-    for of, group in given.items():
-        if of is not None and of not in families:
-            raise SpecError(
-                f"groups.reference names the family {of!r}, but the families of the groups used "
-                f"are: {', '.join(families) or '(none: no name has a slash)'}"
-            )
-        if group is not None and group not in names:
-            raise SpecError(
-                f"groups.reference is {group!r}, which is not among the groups used"
-                f"{did_you_mean(group, names) or ':'} {', '.join(names)}"
-            )
-        if of is not None and group is not None and family(group) != of:
-            raise SpecError(
-                f"groups.reference gives {group!r} to the family {of!r}, but it is not of that "
-                f"family: {', '.join(name for name in names if family(name) == of)}"
-            )
-
-
-def _marked(data: DataSection, dataset: DatasetRef) -> list[EntityGroup]:
-    if data.spans is None:
-        return []
-    names = annotated_groups(dataset)
-    if not names:
-        raise SpecError(
-            f"data.spans is {data.spans!r}, but no readable item has an entity there; it "
-            "holds [[start, end, group], ...]"
-        )
-    source = f"marked in the data, column {data.spans}"
-    return [EntityGroup(name=name, terms=(), source=source) for name in names]
-
-
-def _of_column(column: str, dataset: DatasetRef) -> list[EntityGroup]:
-    values = values_of(dataset, column)
-    if not 1 <= len(values) <= MAX_VALUES:
-        raise SpecError(
-            f"groups.column is {column!r}, which has {len(values)} different values; a column of "
-            f"groups has 1 to {MAX_VALUES}"
-        )
-    source = f"metadata of the items, column {column}"
-    return [EntityGroup(name=column_group(column, v), terms=(), source=source) for v in values]
-
-
-def _meetings(section: GroupsSection, groups: Sequence[EntityGroup]) -> Iterator[EntityGroup]:
-    """The groups of groups.intersections."""
-    known = dict.fromkeys(filter(None, (family(group.name) for group in groups)))
-    given = [frozenset(families) for families in section.intersections]
-    for families in section.intersections:
-        where = f"groups.intersections: [{', '.join(families)}]"
-        if len(set(families)) < max(2, len(families)) or given.count(frozenset(families)) > 1:
-            raise SpecError(f"{where}: name two or more different families, each set of them once")
-        if unknown := [one for one in families if one not in known]:
-            raise SpecError(
-                f"{where}: there is no family {unknown[0]!r}; those of the groups used are: "
-                f"{', '.join(known) or '(none: no name has a slash)'}"
-            )
-        whole = [one for one in families if one in section.columns]
-        if 0 < len(whole) < len(families):
-            raise SpecError(
-                f"{where}: {whole[0]} is a column of whole items, the rest is found in texts; "
-                "name columns alone, or families of lexicons alone"
-            )
-        met = crossed_items(families, groups) if whole else crossed(families, groups)
-        if not met:
-            raise SpecError(
-                f"{where}: no term is in a group of each; a term that is to count for several "
-                "families stands in the lexicon of each"
-            )
-        if len(met) > MAX_VALUES:
-            raise SpecError(f"{where}: {len(met)} meetings; at most {MAX_VALUES} can be compared")
-        yield from met

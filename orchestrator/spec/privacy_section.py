@@ -37,13 +37,17 @@ class RedactSection(Section):
 
 
 def privacy_plan(
-    store_text: StoreText, redact: RedactSection | None, data: DataSection
+    store_text: StoreText,
+    redact: RedactSection | None,
+    data: DataSection,
+    recogniser: str | None = None,
 ) -> PrivacyPlan | None:
     """How texts are treated before they are stored; None where they stay as they are.
 
     Raises:
         ConfigurationError: the key is missing or short, the hook cannot be loaded.
-        SpecError: the data name entities, which the tables need and the setting would take away.
+        SpecError: the data or a recogniser name entities, which the tables need and the setting
+            would take away.
     """
     from transexplain.auditing.text_redaction import TextKey
     from transexplain.privacy import load_hook
@@ -52,9 +56,11 @@ def privacy_plan(
         return None
     if redact is not None:
         load_hook(redact.function, redact.file or "", redact.sha256 or "")
-    if data.spans is not None and store_text != "hashed":
+    named = {"data.spans": data.spans, "groups.recogniser": recogniser}
+    naming = next((one for one, value in named.items() if value is not None), None)
+    if naming is not None and store_text != "hashed":
         raise SpecError(
-            f"data.spans is {data.spans!r}: its entities are named as the texts spell them, "
+            f"{naming} is {named[naming]!r}: its entities are named as the texts spell them, "
             "and the group tables are by entity. Use store_text: hashed, which "
             "distinguishes entities without their names"
         )

@@ -4,9 +4,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from transexplain.errors import ConfigurationError, SpecError, did_you_mean, reason_of
 from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_unstorable
@@ -16,6 +23,23 @@ class Strict(BaseModel):
     """A mapping without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_flags(cls, value: Any, info: ValidationInfo) -> Any:
+        """Numbers are not written as `true` or `yes`, which would count as 1."""
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and not _takes_flags(field.annotation):
+            raise ValueError(f"takes a value, not {str(value).lower()}")
+        return value
+
+
+def _takes_flags(annotation: Any) -> bool:
+    """Whether yes or no is among what an annotation allows."""
+    if annotation in (bool, Any):
+        return True
+    parts = get_args(annotation)
+    return any(isinstance(one, bool) or _takes_flags(one) for one in parts)
 
 
 class Section(Strict):
@@ -106,7 +130,7 @@ def validated(spec: type[Spec], document: Mapping[str, Any], what: str, sections
     try:
         return spec.model_validate(document)
     except ValidationError as error:
-        raise SpecError(f"{what} is wrong:\n{_explain(error, spec, sections)}") from None
+        raise SpecError(f"{what} is wrong:\n{explained(error, spec, sections)}") from None
 
 
 def yaml_value(text: str, where: str) -> Any:
@@ -130,7 +154,10 @@ def _assign(document: dict[str, Any], keys: list[str], value: Any, sections: Sec
     document[keys[-1]] = value
 
 
-def _explain(error: ValidationError, spec: type[Section], sections: Sections) -> str:
+def explained(
+    error: ValidationError, spec: type[Strict], sections: Mapping[str, type[Strict]]
+) -> str:
+    """A line for each wrong place, with the key that was probably meant."""
     found: dict[str, list[str]] = {}
     for problem in error.errors():
         place = ".".join(str(part) for part in problem["loc"] if not _BRANCH.fullmatch(str(part)))
@@ -153,8 +180,8 @@ _BRANCH = re.compile(r"constrained-\w+|literal\[.*\]")
 
 
 def _section_at(
-    place: tuple[int | str, ...], spec: type[Section], sections: Sections
-) -> type[Section]:
+    place: tuple[int | str, ...], spec: type[Strict], sections: Mapping[str, type[Strict]]
+) -> type[Strict]:
     """The innermost known section around a place; `spec` itself where there is none."""
     names = [part for part in place if isinstance(part, str)]
     paths = (".".join(names[:end]) for end in range(len(names), 0, -1))

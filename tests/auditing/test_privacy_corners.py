@@ -114,6 +114,23 @@ def test_an_evaluation_stores_no_secret(tmp_path: Path, keys: dict[str, str]) ->
     assert any(s.curve for s in scores)
 
 
+def test_rarities_of_hashed_words_name_no_word(tmp_path: Path) -> None:
+    reference = tmp_path / "everyday.csv"
+    reference.write_text("text\n" + "".join(f"{'the ' * (n < 7)}film good {n}\n" for n in range(9)))
+    metric = {"name": "token-overlap", "params": {"reference": str(reference)}}
+    evaluation = {"methods": ["lrp"], "metrics": [metric], "items": 30}
+    one = made(
+        tmp_path, "evaluation", evaluation=evaluation, targets=["predicted"], store_text="hashed"
+    )
+    assert found(stored_strings(one.url)) == set()
+    with open_database(one.url) as db:
+        details = [score.detail for score in results.iter_scores(db, one.id) if score.detail]
+    rarities = {value for detail in details for value in detail["rarity"]}
+    # exact ones would be ln(9 / n), which tell the words of a known table apart
+    assert rarities == {0.0, 2.0}
+    assert all(len(d["rarity"]) == len(d["relevance"]) == len(d["words"]) for d in details)
+
+
 @pytest.mark.parametrize("mode", ["hashed", "none"])
 def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "full"

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from orchestrator.spec import AuditSpec, load_spec
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_guard import Guard, guard_of
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.privacy import MODULES, hook_file, load_hook, spans_by
 from transexplain.store.runs import plan_from_json, plan_to_json
-from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan
+from transexplain.types.plans import (
+    AuditPlan,
+    DatasetRef,
+    ModelRef,
+    PrivacyPlan,
+    Shard,
+    ShardResult,
+)
+from transexplain.types.scores import MetricScore
 
 #: leaves a trace wherever it is run
 HOOK = """
@@ -202,3 +211,35 @@ def test_plans_from_before_keep_their_digest() -> None:
     text = plan_to_json(plan_of(PrivacyPlan(redact="ours:names")))
     assert "redact_file" not in text
     assert plan_from_json(text).privacy == PrivacyPlan(redact="ours:names")
+
+
+def test_numbers_of_scores_are_kept_and_words_of_every_draw_are_not() -> None:
+    one_draw = {"class": "good", "words": ["secret", "film"], "relevance": [2.0, 1.0]}
+    given = (
+        {"pixels": 16, "right": 12, "both": [8, 4], "either": [12, 8], "note": "secret"},
+        {"draws": [0.25, 0.75]},
+        {"draws": [one_draw, one_draw]},
+    )
+    scores = tuple(
+        MetricScore(
+            item_id="i", method="random", target="label", metric=f"m{place}", value=None, detail=one
+        )
+        for place, one in enumerate(given)
+    )
+    result = ShardResult(
+        shard=Shard(index=0, start=0, stop=1),
+        outcomes=(),
+        attributions=(),
+        failures=(),
+        mentions=(),
+        aggregate=ShardAggregate().to_json(),
+        seconds=0.1,
+        scores=scores,
+    )
+    guard = guard_of(plan_of(PrivacyPlan(store_text="none")))
+    assert guard is not None
+    counts, values, words = (one.detail for one in guard.storable(result).scores)
+    assert counts == {key: value for key, value in given[0].items() if key != "note"}
+    assert values == {"draws": [0.25, 0.75]}
+    assert [one["class"] for one in words["draws"]] == ["good", "good"]
+    assert "secret" not in str(words)

@@ -57,7 +57,7 @@ def test_taking_nodes_away_keeps_the_rest(example: ModuleType, digits: list) -> 
 
 def test_the_example_batches_as_the_library_does(example: ModuleType, digits: list) -> None:
     torch.manual_seed(0)
-    network = example.Graphormer(width=example.FEATURES, classes=10).eval()
+    network = example.GraphTransformer(width=example.FEATURES, classes=10, layers=2).eval()
     names = [str(number) for number in range(10)]
     found = te.explain(
         te.wrap(network, modality="nodes", classes=names), [digit.graph for digit in digits]
@@ -75,7 +75,7 @@ def test_a_curve_starts_at_the_logit_and_its_area_is_its_mean(
     example: ModuleType, digits: list
 ) -> None:
     torch.manual_seed(0)
-    network = example.Graphormer(width=example.FEATURES, classes=10).eval()
+    network = example.GraphTransformer(width=example.FEATURES, classes=10, layers=2).eval()
     orders = [np.arange(len(digit.graph["degrees"])) for digit in digits]
     curve = example.pruning_curve(network, digits, orders)
     logits = example.logits_of(network, [digit.graph for digit in digits])

@@ -111,7 +111,7 @@ def test_gradient_x_input_at_the_nodes_is_the_gradient_of_plain_torch() -> None:
 
 
 def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
-    """The AH and LN rules (Ali et al. 2022, Eq. 8 and 9), written out for these layers."""
+    """The AH and LN rules (Ali et al. 2022, section 4), written out for these layers."""
     module = toy(Graphormer, fused=False)
     item = graphormer_item(5)
     one = {name: torch.as_tensor(values)[None] for name, values in item.items()}
@@ -303,7 +303,11 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "array": (np.ones((3, 5)), "wrong-type", "not ndarray"),
     "null": (Item(id="0", index=0, content=None), "null", "null"),
     "no features": ({"attention_bias": np.eye(3)}, "bad-input", "given: attention_bias"),
-    "unknown input": ({**biased_item(4), "edges": np.eye(4)}, "bad-input", "no input 'edges'"),
+    "unknown input": (
+        {**biased_item(4), "adjacency": np.eye(4)},
+        "bad-input",
+        "no input 'adjacency'",
+    ),
     "no nodes": ({"node_features": np.ones((0, 5))}, "empty-graph", "no nodes"),
     "no width": ({"node_features": np.ones((3, 0))}, "bad-input", "no features"),
     "one axis": ({"node_features": np.ones(5)}, "bad-input", r"\(5,\); expected \(T, F\)"),
@@ -437,7 +441,7 @@ def test_an_audit_cannot_name_a_wrapped_module(tmp_path: Path) -> None:
     source = wrapped(toy(Biased)).ref.source
     spec = AuditSpec(model={"source": source}, data={"source": str(tmp_path / "rows.csv")})
     with pytest.raises(
-        ModelLoadError, match=r"graph models always are.*explain and audit it where it is"
+        ModelLoadError, match=r"was in memory only.*explain and audit it where it is"
     ):
         prepare_audit(spec, Settings(snapshot_dir=tmp_path))
 

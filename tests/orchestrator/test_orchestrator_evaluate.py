@@ -21,7 +21,7 @@ from transexplain.reports.evaluation import tabulate
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
-from transexplain.types.scores import RANDOM
+from transexplain.types.scores import DRAWS, RANDOM
 
 
 def settings_of(folder: Path) -> Settings:
@@ -105,7 +105,9 @@ def test_the_usual_evaluation(tmp_path: Path) -> None:
     wanted = [
         name
         for name in METRICS
-        if "text" in metric_facts(name).modalities and not metric_facts(name).needs_evidence
+        if "text" in metric_facts(name).modalities
+        and metric_facts(name).usual
+        and not metric_facts(name).needs_evidence
     ]
     assert [one.name for one in plan.metrics] == wanted
     assert all(
@@ -183,6 +185,9 @@ def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
         ({"metrics": ["token-f1"]}, "name its column with data.evidence"),
         ({"metrics": ["activation"], "baseline": "grey"}, "unknown baseline 'grey'"),
         ({"metrics": [{"name": "activation", "params": {"steps": 0}}]}, "at least 1"),
+        ({"methods": [{"name": "lrp", "label": "oracle"}]}, "the label 'oracle'"),
+        ({"methods": [{"name": "lrp", "label": "prediction"}]}, "the label 'prediction'"),
+        ({"methods": [{"name": "lrp", "draws": 2}]}, "draws=2 of lrp"),
     ],
 )
 def test_invalid_evaluations_are_reported_before_anything_runs(
@@ -211,3 +216,38 @@ def test_labels_distinguish_parameters(tmp_path: Path) -> None:
     assert plan.evaluation is not None
     assert [one.label for one in plan.evaluation.methods] == ["lrp", "lrp 1/4", RANDOM]
     assert replace(plan, evaluation=None).digest != plan.digest
+
+
+@pytest.mark.parametrize(
+    ("methods", "draws"),
+    [
+        (["lrp"], {RANDOM: DRAWS}),
+        (["lrp", "random"], {RANDOM: DRAWS}),
+        (["lrp", {"name": "random", "draws": 3}], {RANDOM: 3}),
+        (["lrp", {"name": "random", "label": "chance", "draws": 1}], {"chance": 1, RANDOM: DRAWS}),
+    ],
+)
+def test_random_relevance_is_drawn_often_unless_the_row_says_otherwise(
+    tmp_path: Path, methods: list[Any], draws: dict[str, int]
+) -> None:
+    keys = {"methods": methods, "metrics": ["sparsity"]}
+    plan = prepare(tmp_path, keys, targets="predicted", items=3).plan.evaluation
+    assert plan is not None
+    found = {one.label: one.draws for one in plan.methods}
+    assert found == {"lrp": 1, **draws}
+
+
+def test_an_audit_draws_random_relevance_once(tmp_path: Path) -> None:
+    for methods, draws in (([], 1), (["lrp", {"name": "random", "draws": 2}], 2)):
+        file = make_audit(tmp_path, evaluation={"items": 3, "methods": methods})
+        plan = prepare_audit(load_spec(file), Settings.from_environment(), "audit").plan.evaluation
+        assert plan is not None
+        assert {one.label: one.draws for one in plan.methods} == {"lrp": 1, RANDOM: draws}
+
+
+def test_all_metrics_are_more_than_the_usual_ones(tmp_path: Path) -> None:
+    plan = prepare(tmp_path, {"metrics": "all"}, targets="predicted", items=3).plan.evaluation
+    assert plan is not None
+    found = {one.name for one in plan.metrics}
+    assert {"auac", "hiding-accuracy", "revealing-accuracy", "activation"} <= found
+    assert "positive-perturbation-accuracy" not in found

@@ -393,6 +393,8 @@ def written(folder: Path, policy: object) -> Path:
         ({"verdicts": {"targets": "all"}}, "verdicts.targets: unknown key; known here: forbid, gr"),
         ({"drift": {"max_flip": 1}}, "known here: against, max_flips"),
         ({"max_failed": 2}, "less than or equal to 1"),
+        ({"max_failed": True}, "max_failed: takes a value, not true"),
+        ({"drift": {"max_flips": False}}, "drift.max_flips: takes a value, not false"),
         ({"verdicts": {"forbid": ["difference"]}}, "'different answers', 'different outcomes'"),
         ({"relevance": {"forbid": ["guilty"]}}, "'difference', 'equivalent'"),
         ({"forbid_gaps": False}, "names no rule"),

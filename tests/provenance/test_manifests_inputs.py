@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.environment import git_state, planned_here
 from transexplain.errors import ConfigurationError
-from transexplain.provenance.manifest import Manifest, manifest_of, seeds
+from transexplain.provenance.manifest import Manifest, inputs_of, manifest_of, seeds
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from transexplain.types.plans import EntityGroup
+from transexplain.types.plans import EntityGroup, RecogniserPlan
+from transexplain.types.scores import EvaluationPlan, MetricSpec
 
 
 @pytest.fixture
@@ -224,3 +226,26 @@ def test_a_repository_runs_no_program_of_its_own(tmp_path: Path, git: Callable[.
     git("config", "core.fsmonitor", f"touch {tmp_path / 'ran'}; false")
     assert git_state(tmp_path) is not None
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_recogniser_and_a_reference_corpus_are_named_without_their_folders() -> None:
+    def inputs(folder: str) -> dict[str, Any]:
+        metric = MetricSpec(
+            name="token-overlap",
+            params={"reference": f"{folder}/everyday.tsv#text", "reference_version": "a" * 64},
+        )
+        usual = MetricSpec(name="sparsity")
+        plan = replace(
+            make_plan(),
+            recogniser=RecogniserPlan(
+                source=f"spacy:{folder}/pipeline", name="spaCy 3", digest="d"
+            ),
+            evaluation=EvaluationPlan(methods=(), metrics=(usual, metric)),
+        )
+        return inputs_of(json.loads(json.dumps(plan.document())), None)
+
+    one = inputs("/srv/a")
+    assert one == inputs("/home/b")
+    assert one["plan"]["recogniser"]["source"] == "spacy:pipeline"
+    params = one["plan"]["evaluation"]["metrics"][1]["params"]
+    assert params == {"reference": "everyday.tsv#text", "reference_version": "a" * 64}

@@ -13,8 +13,9 @@ from transexplain.reports import EVALUATION_REPORTS, charts
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
+from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.types.scores import MetricSpec
+from transexplain.types.scores import MetricScore, MetricSpec
 
 HOSTILE = '=HYPERLINK("x")|<img src=x onerror=alert(1)>'
 SPECS = (MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"}),)
@@ -114,6 +115,63 @@ def test_markdown_shows_names_literally(summary: EvaluationSummary) -> None:
     assert "| lrp | 0.143 |" in text
 
 
+@pytest.fixture
+def timed(db: Database) -> EvaluationSummary:
+    """Random relevance of three draws, 0.5, 0.6 and 0.7 on average, and a prediction's seconds."""
+    values = {"lrp": [0.2] * 6, "random": [0.6] * 6}
+    found = [
+        replace(one, detail={"draws": [0.5, 0.6, 0.7]} if one.method == "random" else {})
+        for one in scores("hiding", values)
+    ]
+    found += scores("runtime", {"lrp": [0.25] * 6, "prediction": [0.125] * 6})
+    plan = plan_of(list(values), *SPECS, MetricSpec(name="runtime"))
+    return tabulate(db, stored(db, plan, found, 6))
+
+
+def test_the_spread_of_draws_and_the_time_of_a_prediction_are_shown(
+    timed: EvaluationSummary,
+) -> None:
+    page = Visible(rendered("html", timed)).text
+    assert "SD of 3 draws 0.100" in page
+    assert "Random relevance is drawn 3 times" in page
+    assert "prediction no explanation" in " ".join(page.split())
+    assert "a forward pass alone" in page
+    rows = {
+        (row["metric"], row["method"]): row
+        for row in csv.DictReader(io.StringIO(rendered("csv", timed)))
+    }
+    drawn = rows["hiding", "random"]
+    assert (drawn["draws"], float(drawn["sd_of_draws"])) == ("3", pytest.approx(0.1))
+    assert rows["hiding", "lrp"]["draws"] == ""
+    alone = rows["runtime", "prediction"]
+    assert (alone["kind"], alone["rank"], alone["mean"]) == ("prediction", "", "0.125")
+    text = rendered("md", timed)
+    assert "| random (mean of 3 draws) | 0.600 |" in text
+    assert text.count("SD of draws") == 1
+    found = json.loads(rendered("json", timed))["tables"][0]["rows"][1]
+    assert found["spread"] == pytest.approx({"draws": 3, "deviation": 0.1, "low": 0.5, "high": 0.7})
+
+
+def test_draws_that_differ_between_items_have_no_spread(db: Database) -> None:
+    found = [
+        replace(one, detail={"draws": [0.5] * (2 + place % 2)})
+        for place, one in enumerate(scores("hiding", {"random": [0.5] * 6}))
+    ]
+    summary = tabulate(db, stored(db, plan_of(["random"], *SPECS), found, 6))
+    assert summary.tables[0].rows[0].spread is None
+
+
+def test_a_plan_of_one_draw_is_stored_as_it_always_was(db: Database) -> None:
+    plan = plan_of(["lrp", "random"], *SPECS)
+    often = replace(plan.methods[1], draws=20)
+    for methods, draws in ((plan.methods, {}), ((plan.methods[0], often), {"random": 20})):
+        kept = runs.get(db, stored(db, replace(plan, methods=methods), [], 6)).plan
+        assert kept.evaluation is not None
+        assert kept.evaluation.methods == methods
+        given = kept.document()["evaluation"]["methods"]
+        assert {one["label"]: one["draws"] for one in given if "draws" in one} == draws
+
+
 def test_numbers_are_written_in_the_decimals_of_their_table() -> None:
     assert [decimals(one) for one in (0.0, 0.5, 2.36, 123.0, 4e7)] == [2, 3, 2, 0, 0]
     assert value(0.03, 0.5) == "0.030"
@@ -137,3 +195,49 @@ def test_a_chart_names_nobody_and_takes_the_colours_of_its_page() -> None:
     assert "100%" in seen.text
     assert "<script" not in drawn
     assert "style=" not in drawn
+
+
+def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
+    spec = MetricSpec(name="token-overlap", params={"reference": "wordfreq:en"})
+    rarity = {"the": 0.0, "oil": 4.0, "<b>": 5.0, "game": 3.0, "bank": 2.0}
+    items = [("A", "the oil <b>"), ("A", "oil bank"), ("B", "the <b> game"), ("B", "game bank")]
+
+    def score(method: str, number: int, sign: float) -> MetricScore:
+        name, words = items[number]
+        detail = {
+            "class": name,
+            "words": words.split(),
+            "relevance": [sign * (1 + place) for place in range(len(words.split()))],
+            "rarity": [rarity[word] for word in words.split()],
+        }
+        return MetricScore(
+            item_id=f"row-{number}",
+            method=method,
+            target="predicted",
+            metric="token-overlap",
+            value=None,
+            detail=detail,
+        )
+
+    found = [score(name, n, sign) for name, sign in (("lrp", 1), ("anti", -1)) for n in range(4)]
+    one = tabulate(db, stored(db, plan_of(["lrp", "anti"], spec), found, 4))
+    (table,) = one.tables
+    rows = {row.method: row for row in table.rows}
+    # A: <b> 3 x 5, oil (2 + 1) x 4, bank 2 x 2; B: game (3 + 1) x 3, <b> 2 x 5, bank 2 x 2
+    assert [(w.class_name, w.words) for w in rows["lrp"].lists] == [
+        ("A", ("<b>", "oil", "bank")),
+        ("B", ("game", "<b>", "bank")),
+    ]
+    assert [(w.classes, w.words) for w in rows["lrp"].shared] == [(("A", "B"), ("<b>", "bank"))]
+    assert rows["anti"].lists == () == rows["anti"].shared
+    assert rows["anti"].missing == {"fewer than two classes have words": 4}
+    stored_json = json.loads(rendered("json", one))
+    assert stored_json["tables"][0]["rows"][0]["shared"] == [
+        {"classes": ["A", "B"], "words": ["<b>", "bank"]}
+    ]
+    seen = Visible(rendered("html", one))
+    assert "b" not in {tag for tag, _ in seen.tags}
+    for text in ("Words by class and method", "<b>, oil, bank", "A and B", "2: <b>, bank"):
+        assert text in " ".join(seen.text.split())
+    markdown = rendered("md", one)
+    assert "- in the first 50 of A and B: &lt;b&gt;, bank" in markdown

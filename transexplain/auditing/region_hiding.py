@@ -1,9 +1,9 @@
-"""Hides regions of pictures in three ways (filled, blurred, in-painted), and measures the
-answers.
+"""Hides regions of pictures in three ways (filled, blurred, in-painted), and substructures of
+graphs as `node_hiding` does; measures the answers.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from PIL import Image
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
+from transexplain.auditing.node_hiding import NODE_WAYS, leaves_nodes, without_nodes
 from transexplain.data.shard_reader import StoredPicture
 from transexplain.evaluating.metrics.rationale_regions import Region
 from transexplain.explaining import Explained
@@ -27,6 +28,8 @@ from transexplain.types.plans import AuditPlan
 Pixels = NDArray[np.uint8]  #: (H, W, 3), 0 to 255
 Inside = NDArray[np.bool_]  #: (H, W)
 
+#: what holds a picture to hide regions of
+_PICTURES = (Image.Image, np.ndarray, StoredPicture)
 _SIGMA = 0.5  #: of the blur, as a share of the side of a square as large as the region
 _RADIUS = 3  #: pixels around each that in-painting looks at
 _LARGEST = 512  #: pixels of a side; what is larger is blurred and in-painted at this size
@@ -111,25 +114,25 @@ def _around(inside: Inside) -> tuple[slice, slice]:
     )
 
 
-MOST = 8  #: regions of one picture; of more a random sample
+MOST = 8  #: regions of one item; of more a random sample
 
 
 @dataclass(frozen=True, slots=True)
 class _HiddenItem:
-    """A picture that was explained, and one of its regions."""
+    """A picture or graph that was explained, and one of its regions."""
 
     done: Explained
     item: Item
-    place: int  #: of the region among those that are marked in the picture
+    place: int  #: of the region among those that are marked in the item
     region: Annotation
 
 
 class RegionCheck:
     """The hidden regions of one shard: noted while it is explained, answered when it is done.
 
-    Of a picture every region counts whose group is compared with another or is a reference, which
-    the model saw some of, and which leaves some of the picture. Each is hidden by itself, in every
-    one of `WAYS`.
+    Of an item every region counts whose group is compared with another or is a reference, which
+    the model saw some of, and which leaves some of the item. Each is hidden by itself, in every
+    one of `WAYS` (pictures) or `NODE_WAYS` (graphs, where a region is a substructure).
     """
 
     def __init__(self, plan: AuditPlan) -> None:
@@ -140,20 +143,21 @@ class RegionCheck:
         self._hidden_items: list[_HiddenItem] = []
 
     def consider(self, done: Explained) -> None:
-        """Note a picture of the sample; of many regions a random sample."""
+        """Note an item of the sample; of many regions a random sample."""
         item = done.item
         if item is None or not self._answers or not done.attributions:
             return
-        grid = done.attributions[0].features
-        if not isinstance(grid, PatchGrid) or not isinstance(
-            item.content, Image.Image | np.ndarray | StoredPicture
-        ):
-            return
         marked = [(n, one) for n, one in enumerate(item.annotations) if one.group in self._groups]
         if not marked:
-            return  # nothing to open the picture for
-        height, width = _sides(item.content)
-        usable = [(place, one) for place, one in marked if _hides(one, grid, height, width)]
+            return  # nothing to open a picture for
+        features = done.attributions[0].features
+        if isinstance(item.content, Mapping) and not isinstance(features, PatchGrid):
+            usable = [(n, one) for n, one in marked if leaves_nodes(item.content, one.nodes)]
+        elif isinstance(features, PatchGrid) and isinstance(item.content, _PICTURES):
+            height, width = _sides(item.content)
+            usable = [(n, one) for n, one in marked if _hides(one, features, height, width)]
+        else:
+            return
         if len(usable) > MOST:
             chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
             usable = [usable[place] for place in sorted(chosen)]
@@ -161,13 +165,17 @@ class RegionCheck:
 
     @property
     def items(self) -> Iterator[Item]:
-        """The pictures to be answered, made one by one: all ways of a region, then the next."""
+        """The items to be answered, made one by one: all ways of a region, then the next."""
         item, pixels = None, np.empty((0, 0, 3), dtype=np.uint8)
         for hidden_item in self._hidden_items:
+            content, region = hidden_item.item.content, hidden_item.region
+            if isinstance(content, Mapping):
+                for graph in without_nodes(content, region.nodes):
+                    yield replace(hidden_item.item, content=graph)
+                continue
             if item is not hidden_item.item:  # its regions follow one another
-                item = hidden_item.item
-                pixels = _pixels(item.content)
-            inside = region_pixels(hidden_item.region, *pixels.shape[:2])
+                item, pixels = hidden_item.item, _pixels(content)
+            inside = region_pixels(region, *pixels.shape[:2])
             for hide in WAYS:
                 yield replace(hidden_item.item, content=Image.fromarray(hide(pixels, inside)))
 
@@ -176,8 +184,9 @@ class RegionCheck:
         # keep outcomes only: a full result holds its picture
         outcomes = (end.outcome for end in ends)
         for hidden_item in self._hidden_items:
-            found = [one for one in islice(outcomes, len(WAYS)) if one is not None]
-            if len(found) == len(WAYS):
+            ways = NODE_WAYS if isinstance(hidden_item.item.content, Mapping) else WAYS
+            found = [one for one in islice(outcomes, len(ways)) if one is not None]
+            if len(found) == len(ways):
                 yield self._observed(hidden_item, found)
 
     def _observed(self, hidden_item: _HiddenItem, found: list[ItemOutcome]) -> HiddenRegion:

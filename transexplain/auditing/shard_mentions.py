@@ -1,6 +1,6 @@
 """Collects the mentions of a shard: their relevance, their rank in the item and their totals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_finder import EntityFinder, Region
 from transexplain.analysis.groups.entity_totals import Stratum
-from transexplain.analysis.groups.mention_matching import Match, Matcher, mentions_of
+from transexplain.analysis.groups.mention_matching import Match, Matcher, Spans, mentions_of
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.evaluating.metrics.rationale_regions import Region as Marked
 from transexplain.explaining import Explained
@@ -82,11 +82,13 @@ class MentionCounter:
             if present:
                 magnitude = float(np.abs(attribution.relevance).sum())
                 ranks = ranks_in_item(attribution, present)
+                if isinstance(done.item and done.item.content, Mapping):
+                    ranks = [None] * len(present)  # substructures of a graph differ in size
                 stratum = self.stratum(attribution, outcome)
                 aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
                 mentions += present
         self._count_answers(done, outcome, mentions, aggregate)
-        self._count_second(done, outcome, aggregate)
+        self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
 
     def _count_answers(
@@ -126,13 +128,17 @@ class MentionCounter:
             ]
 
     def _count_second(
-        self, done: Explained, outcome: ItemOutcome, aggregate: ShardAggregate
+        self,
+        done: Explained,
+        outcome: ItemOutcome,
+        aggregate: ShardAggregate,
+        recognised: Spans,
     ) -> None:
         """Count what the second lexicon finds, apart from the first one's mentions."""
         text = done.attributions[0].text
         if self._second is None or text is None:
             return
-        matches = self._second.find(text)
+        matches = self._second.find(text, recognised)
         for attribution in done.attributions:
             if present := mentions_of(attribution, matches):
                 magnitude = float(np.abs(attribution.relevance).sum())
@@ -155,10 +161,12 @@ def _cluster_of(done: Explained) -> str:
 
 
 def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
-    """The regions marked in a picture, on the grid of its patches; none in a text."""
+    """The regions marked in a picture, on the grid of its patches, or in a graph, on its nodes."""
     grid = attribution.features
     if not isinstance(grid, PatchGrid):
-        return []
+        nodes = Tokens.of(grid).words
+        inside = ((one, np.isin(nodes, one.nodes)) for one in marked if one.nodes)
+        return [(one, np.asarray(of, dtype=np.float64)) for one, of in inside]
     return [
         (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
         for one in marked

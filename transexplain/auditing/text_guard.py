@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
+from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
@@ -74,10 +75,11 @@ def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
 
 REDACTION_FAILED = "redaction-failed"
 #: keys of a score's detail that hold a class name, and numbers of its words in their order
-_CLASS, _WORDS, _OF_WORDS = "class", "words", "relevance"
+_CLASS, _WORDS, _OF_WORDS = "class", "words", ("relevance", "rarity")
+_DRAWS = "draws"  #: and the details of the draws of random relevance
 
 #: how a plan says where such groups come from; their names may begin as a column's
-_MARKED = "marked in the data"
+_MARKED = ("marked in the data", FOUND_BY)
 
 
 def guard_of(plan: AuditPlan) -> "Guard | None":
@@ -204,17 +206,37 @@ class Guard:
     def _detail(self, item_id: str, detail: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers, the class, and the words as they may be stored; nothing that is unknown here."""
         found: dict[str, Any] = {
-            key: value for key, value in detail.items() if isinstance(value, int | float)
+            key: value
+            for key, value in detail.items()
+            if _is_number(value) or (key not in _OF_WORDS and _are_numbers(value))
         }
+        drawn = detail.get(_DRAWS, ())
+        if drawn and all(isinstance(one, Mapping) for one in drawn):
+            found[_DRAWS] = [self._detail(item_id, one) for one in drawn]
         if _CLASS in detail:
             found[_CLASS] = detail[_CLASS]
         if _WORDS in detail:
             words = self.blind.words(item_id, detail[_WORDS])
             known = [place for place, word in enumerate(words) if word is not None]
-            amounts = detail.get(_OF_WORDS, ())
             found[_WORDS] = [words[place] for place in known]
-            found[_OF_WORDS] = [amounts[place] for place in known if place < len(amounts)]
+            for key in (one for one in _OF_WORDS if one in detail):
+                amounts = self._amounts(key, detail[key])
+                found[key] = [amounts[place] for place in known if place < len(amounts)]
         return found
+
+    def _amounts(self, key: str, amounts: Sequence[float]) -> Sequence[float]:
+        """Numbers of words as they may be stored: a rarity in full would name a hashed word."""
+        if key == "rarity" and not isinstance(self.blind, Blanked):
+            return [float(round(one)) for one in amounts]
+        return amounts
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
 
 
 def _marked(plan: AuditPlan) -> frozenset[str]:

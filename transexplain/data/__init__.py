@@ -15,6 +15,7 @@ SOURCES = Registry(
         "files": "transexplain.data.table_source:FileSource",
         "imagefolder": "transexplain.data.image_files:ImageFolderSource",
         "eraser": "transexplain.data.eraser:EraserSource",
+        "graphs": "transexplain.data.graph_files:GraphSource",
     },
 )
 

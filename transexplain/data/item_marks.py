@@ -1,7 +1,7 @@
 """Reads human annotations of an item: rationales, and the entities that it mentions."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,29 @@ def annotations_cell(
     return json.dumps(checked, ensure_ascii=False)
 
 
+def nodes_cell(entries: Sequence[Any], nodes: int) -> str:
+    """The snapshot's form of the substructures of a graph of T `nodes`.
+
+    Each entry is [group, nodes] or [group, nodes, entity]; nodes are counted from 0.
+
+    Raises ItemError bad-spans naming the entry.
+    """
+    checked = []
+    for entry in entries:
+        if not isinstance(entry, list | tuple) or len(entry) not in (2, 3):
+            raise ItemError(BAD_SPANS, f"{_shown(entry)} is not [group, nodes, entity]")
+        group, members, entity = (*entry, "")[:3]
+        _check_names(list(entry), [group, *entry[2:]])
+        whole = isinstance(members, list | tuple) and all(type(one) is int for one in members)
+        if not whole or not members or not 0 <= min(members) <= max(members) < nodes:
+            raise ItemError(
+                BAD_SPANS,
+                f"{_shown(entry)}: its nodes are not a list of whole numbers from 0 to {nodes - 1}",
+            )
+        checked.append([sorted(set(members)), group, entity])
+    return json.dumps(checked, ensure_ascii=False)
+
+
 def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annotation, ...]:
     """The entities that a snapshot keeps of an item, masks below `root` read.
 
@@ -156,7 +179,9 @@ def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annota
     """
     found = []
     for *edges, group, entity in json.loads(kept) if kept else ():
-        if len(edges) == 2:
+        if isinstance(edges[0], list):
+            found.append(Annotation(group=group, entity=entity, nodes=tuple(edges[0])))
+        elif len(edges) == 2:
             found.append(Annotation(group=group, entity=entity, span=(edges[0], edges[1])))
         elif len(edges) == 4:
             left, top, right, bottom = edges
@@ -244,5 +269,5 @@ def _check_box(entry: list[Any]) -> None:
 
 
 def _shown(entry: Any) -> str:
-    text = printable(json.dumps(entry, ensure_ascii=False))
+    text = printable(json.dumps(entry, ensure_ascii=False, default=str))
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -2,14 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from transexplain.data.graph_rows import unpack
 from transexplain.data.image_files import load_image
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
 from transexplain.data.snapshot import FOUND
@@ -84,6 +86,20 @@ class StoredPicture:
         if isinstance(one, ItemFailure):
             raise ItemError(one.kind, one.message)
         return one.content
+
+
+def graphs_of(ref: DatasetRef, rows: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Row -> the graph there; rows that hold none, or cannot be read now, have no entry."""
+    found = {}
+    try:
+        for row in rows:
+            some = Shard(index=0, start=row, stop=row + 1)
+            for one in read_rows(ref, some, ["content"]):
+                if one["content"] is not None:
+                    found[row] = unpack(one["content"])
+    except (DataSourceError, OSError, pa.ArrowException):
+        return found
+    return found
 
 
 def read_rows(
@@ -228,6 +244,8 @@ def _item(
         if source is not None and opened:
             path = inside(root, source, resolved=True)
             content = load_image(path, name=source, sha256=row["sha256"])
+        if ref.modality == "nodes" and opened and content is not None:
+            content = unpack(content)
         # no such column where nobody marked anything
         evidence = read_rationale(row.get("evidence"), root)
         annotations = read_annotations(row.get("annotations"), root)

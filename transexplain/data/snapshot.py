@@ -188,9 +188,9 @@ _LISTED = 100
 def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     """Read the source into its snapshot, or find the snapshot written before.
 
-    The file is named by its own sha256; for texts a small `.source` file beside it remembers
-    which snapshot the bytes of the source and the reading options gave. Pictures are hashed
-    every time, because a snapshot is only as good as the pictures it names.
+    The file is named by its own sha256; for texts and graphs a small `.source` file beside it
+    remembers which snapshot the bytes of the source and the reading options gave. Pictures are
+    hashed every time, because a snapshot is only as good as the pictures it names.
 
     Raises DataSourceError: no such file, folder, column or format, a damaged file, two items of
     the same id, no rows, or a snapshot folder that cannot be written. What is wrong with one
@@ -202,7 +202,7 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     source = _open_source(spec)
     folder = snapshot_folder(snapshot_dir)
     try:
-        if source.modality == "text":
+        if source.modality != "image":
             snapshot, files = _remember(source, spec, folder)
         else:
             snapshot, files = write_snapshot(source, spec, folder), ()
@@ -279,7 +279,7 @@ def unwritable(path: Path, error: OSError) -> DataSourceError:
 def _remember(
     source: Source, spec: DatasetSpec, folder: Path
 ) -> tuple[Path, tuple[SourceFile, ...]]:
-    """The snapshot of a source of texts, found by the digest of its bytes or written; its files."""
+    """The snapshot of texts or graphs, found by the digest of their bytes or written; the files."""
     files = source.files()
     before = _states(files)
     digests = source_files(files)

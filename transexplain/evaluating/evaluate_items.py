@@ -1,145 +1,33 @@
 """Explains items by several methods, and scores every explanation by several metrics."""
 
+import dataclasses
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from transexplain.errors import ConfigurationError, EngineError
+from transexplain.errors import ConfigurationError
+from transexplain.evaluating.curve_scores import Entry, curve_scores, not_scored, score_of
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat, MethodBench
-from transexplain.evaluating.metrics import bound_metric, curve_of, metric_facts
-from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
-from transexplain.evaluating.metrics.perturbation_curves import (
-    PerturbationCurve,
-    probabilities,
-    too_small,
-)
+from transexplain.evaluating.metrics import bound_metric, metric_facts
+from transexplain.evaluating.metrics.metric_table import Array, Case, Scored, unmeasured
+from transexplain.evaluating.metrics.perturbation_curves import probabilities
 from transexplain.evaluating.metrics.rationale_regions import oracle
 from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure
 from transexplain.explaining.portions import portions
-from transexplain.methods.presence import Baseline, Over
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.types.items import Item, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types.items import Item, ItemFailure, ItemOutcome
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Modality
-from transexplain.types.scores import ORACLE, EvaluatedMethod, MetricScore, MetricSpec
-
-
-def score_of(label: str, metric: str, case: Case, scored: Scored) -> MetricScore:
-    """The record of an explanation's score by `metric`; `label` names the method."""
-    return MetricScore(
-        item_id=case.item.id,
-        method=label,
-        target=case.attribution.target,
-        metric=metric,
-        value=scored.value,
-        curve=scored.curve,
-        reason=scored.reason,
-        detail=scored.detail,
-    )
-
-
-def not_scored(item_id: str, label: str, target: str, metric: str, reason: str) -> MetricScore:
-    """The record of an explanation that is not there."""
-    return MetricScore(
-        item_id=item_id, method=label, target=target, metric=metric, value=None, reason=reason
-    )
-
-
-#: number of the item, label of the method, explanation
-Entry = tuple[int, str, Case]
-
-
-def curve_scores(
-    specs: Sequence[MetricSpec],
-    questions: PerturbedLogits,
-    entries: Sequence[Entry],
-    measures: Callable[[MetricSpec, int], bool],
-) -> Iterator[MetricScore]:
-    """The scores of every explanation by the metrics `specs`, all of kind `curve`.
-
-    All curves over one baseline are run together, whatever methods and metrics the masks of an
-    item come from. `measures` gives whether a metric is computed on an item
-    of the dataset.
-    """
-    curves = [(spec, curve_of(spec)) for spec in specs]
-    for place in dict.fromkeys((curve.baseline, curve.over) for _, curve in curves):
-        some = [(spec, one) for spec, one in curves if (one.baseline, one.over) == place]
-        wanted = [
-            (entry, [pair for pair in some if measures(pair[0], entry[2].item.index)])
-            for entry in entries
-        ]
-        yield from _of_place(wanted, questions, *place)
-
-
-def _of_place(
-    given: Sequence[tuple[Entry, Sequence[tuple[MetricSpec, PerturbationCurve]]]],
-    questions: PerturbedLogits,
-    baseline: Baseline,
-    over: Over,
-) -> Iterator[MetricScore]:
-    owners = questions.features(over)
-    requested: list[list[Masks]] = [[] for _ in questions.encoded]
-    wanted: list[tuple[Entry, str, PerturbationCurve, slice]] = []
-    for entry, curves in given:
-        row, label, case = entry
-        weights = feature_weights(case, owners[row])
-        small = too_small(len(weights))
-        for spec, curve in curves:
-            if small is not None:
-                yield score_of(label, spec.label, case, small)
-                continue
-            masks = curve.masks(weights)
-            begin = sum(map(len, requested[row]))
-            requested[row].append(masks)
-            wanted.append((entry, spec.label, curve, slice(begin, begin + len(masks))))
-    joined = [np.concatenate(masks) if masks else None for masks in requested]
-    answers = _answers(questions, joined, baseline, over)
-    for (row, label, case), name, curve, part in wanted:
-        found = answers[row]
-        index = case.attribution.class_index
-        assert index is not None
-        scored = (
-            unmeasured(found)
-            if isinstance(found, str)
-            else curve.score(case.logits, found[part], index)
-        )
-        yield score_of(label, name, case, scored)
-
-
-def feature_weights(case: Case, owner: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Array:
-    """(F,) the relevance of every feature: the sum over its positions."""
-    relevance = np.asarray(case.attribution.relevance, dtype=np.float64)
-    if isinstance(case.attribution.features, PatchGrid):
-        return relevance.reshape(-1)  # every patch is a feature
-    held = owner >= 0
-    count = int(owner.max(initial=-1)) + 1
-    found = np.bincount(owner[held], weights=relevance[held], minlength=count)
-    return np.asarray(found, dtype=np.float64)
-
-
-def _answers(
-    questions: PerturbedLogits, masks: Sequence[Masks | None], baseline: Baseline, over: Over
-) -> list[Array | str]:
-    """The logits (N, C) of every item, or why it has none; a bad item affects no other."""
-    try:
-        return list(questions.ask(masks, baseline, over))
-    except (ConfigurationError, EngineError, Stopped):
-        raise
-    except Exception as error:  # noqa: BLE001 - becomes the reason of the item's scores
-        requested = [row for row, mask in enumerate(masks) if mask is not None]
-        if len(requested) == 1:
-            reason = f"{type(error).__name__}: {error}"
-            return [reason for _ in masks]
-        middle = requested[len(requested) // 2]
-        first = [mask if row < middle else None for row, mask in enumerate(masks)]
-        second = [mask if row >= middle else None for row, mask in enumerate(masks)]
-        left = _answers(questions, first, baseline, over)
-        right = _answers(questions, second, baseline, over)
-        return [*left[:middle], *right[middle:]]
+from transexplain.types.scores import (
+    ORACLE,
+    PREDICTION,
+    EvaluatedMethod,
+    MetricScore,
+    MetricSpec,
+    joined_draws,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -161,22 +49,52 @@ class Measuring:
                 yield from self._missing(self._item(row), method.label, reason)
         entries: list[Entry] = []
         for method in self.evaluation.plan.methods:
-            bench = MethodBench(
-                model=self.model,
-                method=method,
-                request=self.evaluation.request,
-                observer=self.observer,
-            )
             mine = [row for row in sure if method in self._methods_of(row)]
-            cases = yield from self._explained(bench, mine)
-            entries += [(row, method.label, case) for row, case in cases]
-            yield from self._of_maps(method.label, [case for _, case in cases])
-            yield from self._of_models(bench, [case for _, case in cases])
+            for draw in range(method.draws):
+                entries += yield from self._of_draw(method, draw, mine)
+        yield from self._of_predictions(sure)
         marked = list(_oracles(entries))
-        yield from self._of_maps(ORACLE, [case for _, _, case in marked])
+        yield from self._of_maps(ORACLE, [case for _, _, case in marked], of_content=True)
         yield from curve_scores(
             self._specs("curve"), self.questions, [*entries, *marked], self.evaluation.measures
         )
+
+    def _of_draw(
+        self, method: EvaluatedMethod, draw: int, rows: Sequence[int]
+    ) -> Generator[MetricScore, None, list[Entry]]:
+        """Yield the scores that need no curve; return what curves are drawn of.
+
+        What does not depend on where the relevance lies is measured on the first draw alone, and
+        so is what explains again.
+        """
+        bench = MethodBench(
+            model=self.model,
+            method=method.drawn(draw),
+            request=self.evaluation.request,
+            observer=self.observer,
+        )
+        found = yield from self._explained(bench, rows)
+        cases = [case for _, case in found]
+        yield from self._of_maps(method.label, cases, of_content=draw > 0)
+        if draw == 0:
+            yield from self._of_models(bench, cases)
+        return [(row, method.label, case) for row, case in found]
+
+    def _of_predictions(self, rows: Sequence[int]) -> Iterator[MetricScore]:
+        """What a prediction alone costs, beside the methods."""
+        specs = [one for one in self._specs("map") if metric_facts(one.name).of_prediction]
+        for row in rows:
+            item = self._item(row)
+            for target in self.evaluation.request.targets:
+                for spec in specs:
+                    if self.evaluation.measures(spec, item.index):
+                        yield MetricScore(
+                            item_id=item.id,
+                            method=PREDICTION,
+                            target=target.spec,
+                            metric=spec.label,
+                            value=self.questions.seconds[row],
+                        )
 
     def _is_sure(self, row: int) -> bool:
         logits = self.questions.whole[row]
@@ -204,18 +122,29 @@ class Measuring:
             if isinstance(attributions, str):
                 yield from self._missing(self._item(row), bench.method.label, attributions)
                 continue
+            item = self._item(row)
+            label = self.evaluation.request.class_of(item)
             cases += [
                 (
                     row,
-                    Case(item=self._item(row), attribution=one, logits=whole[row], seconds=seconds),
+                    Case(
+                        item=item,
+                        attribution=one,
+                        logits=whole[row],
+                        seconds=seconds,
+                        label=label,
+                    ),
                 )
                 for one in attributions
             ]
         return cases
 
-    def _of_maps(self, label: str, cases: Sequence[Case]) -> Iterator[MetricScore]:
+    def _of_maps(
+        self, label: str, cases: Sequence[Case], *, of_content: bool = False
+    ) -> Iterator[MetricScore]:
+        """`of_content`: only by metrics that say something of where the relevance lies."""
         for spec in self._specs("map"):
-            if label == ORACLE and not metric_facts(spec.name).of_oracle:
+            if of_content and not metric_facts(spec.name).of_oracle:
                 continue
             measure = bound_metric(spec)
             for case in self._measured(spec, cases):
@@ -251,7 +180,7 @@ def _oracles(entries: Sequence[Entry]) -> Iterator[Entry]:
     for (row, _), case in sorted(first.items()):
         marked = None if case.item.evidence is None else oracle(case)
         if marked is not None:
-            shown = Case(item=case.item, attribution=marked, logits=case.logits, seconds=0.0)
+            shown = dataclasses.replace(case, attribution=marked, seconds=0.0)
             yield row, ORACLE, shown
 
 
@@ -336,7 +265,7 @@ class _Group:
             Evaluated(
                 outcome=end.outcome,
                 failure=end.failure,
-                scores=() if end.failure else tuple(scores[one.item.id]),
+                scores=() if end.failure else joined_draws(scores[one.item.id]),
             )
             for one, end in zip(encoded, outcomes, strict=True)
         ]

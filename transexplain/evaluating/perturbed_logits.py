@@ -1,5 +1,6 @@
 """Computes the model's logits for items with some positions absent, whatever their length."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -42,6 +43,8 @@ class PerturbedLogits:
     batches: tuple[tuple[int, ...], ...]  #: parts that may share a pass
     logits: tuple[Array, ...]  #: (C,) of every part, with everything present
     whole: tuple[Array, ...]  #: (C,) of every item, with everything present
+    #: of every item, that its logits took: its share of its batches' wall clock
+    seconds: tuple[float, ...]
     beat: Beat
 
     @classmethod
@@ -54,10 +57,15 @@ class PerturbedLogits:
             tuple(rows) for rows in batches_of(model, [part.encoded for part in parts], budget)
         )
         logits: dict[int, Array] = {}
+        seconds = [0.0 for _ in encoded]
         for rows in batches:
             beat()
+            begun = time.perf_counter()
             found = logits_again(model, model.collate([parts[row].encoded for row in rows]))
             logits.update(zip(rows, as_array(found), strict=True))
+            share = (time.perf_counter() - begun) / len(rows)
+            for row in rows:
+                seconds[parts[row].owner] += share
         whole = tuple(np.zeros(len(model.classes)) for _ in encoded)
         for row, part in enumerate(parts):
             whole[part.owner][:] += part.weight * logits[row]
@@ -68,6 +76,7 @@ class PerturbedLogits:
             batches=batches,
             logits=tuple(logits[row] for row in range(len(parts))),
             whole=whole,
+            seconds=tuple(seconds),
             beat=beat,
         )
 

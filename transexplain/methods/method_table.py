@@ -162,8 +162,8 @@ _ALI = "Ali et al. 2022, section 4"
 
 _RELEVANCE = {
     "lrp": MethodFacts(place=_LRP, source=f"{_ALI}, with the identity rule for activations"),
-    "lrp-ah": MethodFacts(place=_LRP, source=f"{_ALI}, Eq. 8"),
-    "lrp-ln": MethodFacts(place=_LRP, source=f"{_ALI}, Eq. 9"),
+    "lrp-ah": MethodFacts(place=_LRP, source=f"{_ALI}, AH rule"),
+    "lrp-ln": MethodFacts(place=_LRP, source=f"{_ALI}, LN rule"),
     "lrp-ah-ln": MethodFacts(place=_LRP, source=_ALI),
     "attnlrp": MethodFacts(place=_LRP, source="Achtibat et al. 2024"),
     "lrp-epsilon": MethodFacts(place=_LRP, source=f"{_BACH}, Eq. 58"),

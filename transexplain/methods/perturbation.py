@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import as_array, is_double
 from transexplain.methods.batch_explanation import (
     Array,
@@ -52,8 +53,14 @@ def explain_presence(
         baseline: see `absence.absence`.
         over: see `presence.Over`.
 
-    Returns relevance in logits; 0 at special positions, which are never absent.
+    Returns relevance in logits; 0 at special positions, which are never absent. Raises
+    ConfigurationError over pixels: relevance is of positions.
     """
+    if over == "pixels":
+        raise ConfigurationError(
+            f"over='pixels' is for curves of an evaluation; {method} explains tokens: the patches "
+            "of a picture"
+        )
     with torch.no_grad():
         logits = model.logits(batch)
     numbers = as_array(logits)

@@ -26,7 +26,6 @@ from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.types.items import PatchGrid, own_positions
-from transexplain.types.tokens import Token
 
 #: a name, or the id of a token
 Baseline = str | int
@@ -34,6 +33,7 @@ Baseline = str | int
 _TOKENS = ("mask", "unk", "pad")
 _TEXT = ("auto", *_TOKENS, "remove")
 _IMAGE = ("auto", "mean", "black", "blur")
+_GRAPH = ("auto", "remove", "zero")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class Absence:
     """One input of a batch with every feature absent."""
 
     name: str  #: of the input that positions are taken out of
-    values: Tensor  #: like that input: (B, T), or (B, 3, H, W)
+    values: Tensor  #: like that input: (B, T), (B, 3, H, W) or (B, T, F)
     note: str  #: what a reader of the relevance has to know
 
 
@@ -49,13 +49,16 @@ def absence(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
     """The replacement that `baseline` stands for; raises ConfigurationError.
 
     Args:
-        model: a text or image model.
+        model: a text, image or graph model.
         batch: B items.
         baseline: texts: `mask`, `unk`, `pad`, a token id, `remove` (no attention) or `auto`, the
             first token of these that the tokenizer has. Pictures: `mean` (0 in the model's
-            input) or `auto`, `black`, `blur`.
+            input) or `auto`, `black`, `blur`. Graphs: `remove` (the node is masked as padding is,
+            with its rows and columns; what the others' inputs say stays as in the whole graph),
+            `zero` (its features are 0) or `auto`, the first of these that the model can.
     """
-    return (_of_pictures if model.modality == "image" else _of_texts)(model, batch, baseline)
+    makers = {"text": _of_texts, "image": _of_pictures, "nodes": _of_graphs}
+    return makers[model.modality](model, batch, baseline)
 
 
 def _of_texts(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
@@ -124,6 +127,33 @@ def _of_pictures(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absenc
     raise _unknown(baseline, _IMAGE, "pictures")
 
 
+def _of_graphs(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absence:
+    if baseline not in _GRAPH:
+        raise _unknown(baseline, _GRAPH, "graphs")
+    obstacle = _no_removal(model, batch) if baseline in ("auto", "remove") else None
+    if baseline == "remove" and obstacle is not None:
+        raise ConfigurationError(
+            f'{model.ref.source} {obstacle}, so no node can be removed; use baseline="zero"'
+        )
+    if baseline == "zero" or obstacle is not None:
+        main = model.caller.main
+        features = torch.zeros_like(batch.inputs[main])
+        return Absence(main, features, "the features of absent nodes are 0")
+    mask = torch.zeros_like(batch.inputs["attention_mask"])
+    return Absence("attention_mask", mask, "absent nodes are removed")
+
+
+def _no_removal(model: LoadedModel, batch: Batch) -> str | None:
+    """Why masking a node does not remove it; None: it does."""
+    if "attention_mask" not in batch.inputs:
+        return "takes no attention_mask"
+    largest = max(batch.encoded, key=lambda one: one.length)
+    found = model.invariance(largest, ragged=True)
+    if found.padding is False:
+        return f"gives other logits beside masked nodes (by {found.padding_difference:.1g})"
+    return None
+
+
 def _black(model: LoadedModel, pixels: Tensor) -> Tensor:
     transform = model.encoder.transform if isinstance(model.encoder, ImageEncoder) else None
     if transform is None:
@@ -155,9 +185,16 @@ def _unknown(baseline: Any, known: tuple[str, ...], kind: str) -> ConfigurationE
     )
 
 
-#: what is present or absent as one: `tokens` means patches where the item is a picture
-Over = Literal["tokens", "words"]
+#: what is present or absent as one: `tokens` means patches of a picture and nodes of a graph;
+#: `pixels` are a picture's alone
+Over = Literal["tokens", "words", "pixels"]
 Masks = NDArray[np.bool_]
+_OVER = {"text": ("tokens", "words"), "image": ("tokens", "pixels"), "nodes": ("tokens",)}
+_HAVE = {
+    "text": "a text has tokens or words",
+    "image": "an image has tokens: its patches, or pixels",
+    "nodes": "a graph has tokens: its nodes",
+}
 
 #: logits that are held at once: 32 MiB of them
 ANSWERS_AT_ONCE = 2**22
@@ -167,8 +204,9 @@ ANSWERS_AT_ONCE = 2**22
 class Presence:
     """Logits of the items of a batch where only some of their features are present.
 
-    An item has F features: its tokens, words or patches, never its special positions, which are
-    always there. `shape` of a picture's features is (rows, cols).
+    An item has F features: its tokens, words, patches, pixels or nodes, never its special
+    positions, which are always there. `shape` of a picture's features is (rows, cols), of pixels
+    (height, width).
     """
 
     model: LoadedModel
@@ -176,9 +214,11 @@ class Presence:
     logits: Array  #: (B, K) with everything present
     classes: Sequence[int]  #: (K,) the logits that are wanted
     absent: Absence
-    #: per item (T,) the feature that a position belongs to, -1 where it is always there
+    #: per item (T,) the feature that a position belongs to, -1 where it is always there; over
+    #: pixels (F,) they themselves
     owners: tuple[NDArray[np.int64], ...]
     beat: Callable[[], None] | None = None  #: called before every pass; it may raise
+    over: Over = "tokens"
 
     @classmethod
     def of(
@@ -193,9 +233,8 @@ class Presence:
         beat: Callable[[], None] | None = None,
     ) -> "Presence":
         """The model on `batch`, given its `logits` (B, C); raises ConfigurationError."""
-        if over not in ("tokens", "words") or (over == "words" and model.modality != "text"):
-            known = "tokens or words" if model.modality == "text" else "tokens: its patches"
-            raise ConfigurationError(f"over={over!r} is unknown; a {model.modality} has {known}")
+        if over not in _OVER[model.modality]:
+            raise ConfigurationError(f"over={over!r} is unknown; {_HAVE[model.modality]}")
         return cls(
             model,
             batch,
@@ -204,6 +243,7 @@ class Presence:
             absence(model, batch, baseline),
             tuple(owners_of(encoded, over) for encoded in batch.encoded),
             beat,
+            over,
         )
 
     @property
@@ -215,7 +255,8 @@ class Presence:
         """How the features of an item lie: (F,) or (rows, cols)."""
         grid = self.batch.encoded[row].features
         if isinstance(grid, PatchGrid):
-            return (grid.rows, grid.cols)
+            whole = self.over == "pixels"
+            return (grid.height, grid.width) if whole else (grid.rows, grid.cols)
         return (self.features[row],)
 
     def groups(self, number: int) -> Iterator[range]:
@@ -305,17 +346,21 @@ class Presence:
         return found
 
     def _there(self, rows: Sequence[int], masks: Sequence[Masks], shape: torch.Size) -> Tensor:
-        """(N, T) or (N, 1, H, W) what is present of an input of `shape`."""
+        """(N, T), (N, T, 1) or (N, 1, H, W) what is present of an input of `shape`."""
         grid = self.batch.encoded[0].features
+        if self.over == "pixels":
+            return torch.from_numpy(np.stack(masks)).reshape(-1, 1, shape[-2], shape[-1])
         if isinstance(grid, PatchGrid):
             patches = torch.from_numpy(np.stack(masks)).reshape(-1, 1, grid.rows, grid.cols)
             down, across = cells(shape[-2], grid.rows), cells(shape[-1], grid.cols)
             return patches[:, :, down][:, :, :, across]
-        there = np.ones(tuple(shape), dtype=bool)
+        there = np.ones(tuple(shape[:2]), dtype=bool)
         for line, row, mask in zip(there, rows, masks, strict=True):
             owner = self.owners[row]
+            if self.model.modality == "nodes":
+                owner = owner[owner >= 0]  # the model's inputs have no virtual nodes
             line[: len(owner)] = np.append(mask, True)[owner]  # -1: always present
-        return torch.from_numpy(there)
+        return torch.from_numpy(there).reshape(*there.shape, *[1] * (len(shape) - 2))
 
 
 def cells(pixels: int, patches: int) -> Tensor:
@@ -327,22 +372,22 @@ def cells(pixels: int, patches: int) -> Tensor:
 
 
 def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
-    """(T,) which feature a position belongs to, in reading order; -1: always there."""
+    """(T,) which feature a position belongs to, in reading order; -1: always there.
+
+    Over pixels (F,) the pixels of the model's input, row by row: no position is theirs alone.
+    """
+    if over == "pixels" and isinstance(encoded.features, PatchGrid):
+        return np.arange(encoded.features.height * encoded.features.width)
     owners = np.full(encoded.length, -1)
     content = own_positions(encoded.features, encoded.length)
     owners[content] = np.arange(int(content.sum()))
     if over == "words" and not isinstance(encoded.features, PatchGrid):
-        names = [
-            _word(place, encoded.features[place]) for place in np.flatnonzero(content).tolist()
-        ]
+        tokens = [(place, encoded.features[place]) for place in np.flatnonzero(content).tolist()]
+        # a token that belongs to no word is a word of its own
+        names = [(-1, place) if one.word is None else (one.word, -1) for place, one in tokens]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         owners[content] = [numbers[name] for name in names]
     return owners
-
-
-def _word(place: Any, token: Token) -> tuple[str, int]:
-    """The word of a token; one that belongs to none is a word of its own."""
-    return ("position", int(place)) if token.word is None else ("word", token.word)
 
 
 def _trimmed(inputs: dict[str, Tensor], batch: Batch, model: LoadedModel) -> dict[str, Tensor]:

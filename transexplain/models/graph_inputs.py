@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from transexplain.errors import ItemError
+from transexplain.types.graphs import FEATURES, NAMES, is_reserved, numbered
 
-MASK, BIAS, NAMES = "attention_mask", "attention_bias", "node_names"
+MASK, BIAS = "attention_mask", "attention_bias"
 
 
 def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[str, Tensor]:
@@ -22,7 +23,9 @@ def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[st
     Args:
         content: mapping of numpy arrays, tensors or nested lists: `main` and further inputs of the
             model, one row for each node (T, ...), or one entry for each pair (..., T, T) or
-            (T, T, ...). `attention_mask` (T,) is of ones, zeros only at the end.
+            (T, T, ...). `attention_mask` (T,) is of ones, zeros only at the end. What a graph holds
+            beside its inputs (`types.graphs.RESERVED`) is left out, and `node_features` may stand
+            for `main`.
         main: name of the input that holds the features of the nodes.
         takes: whether the model has an input of a name.
 
@@ -35,7 +38,9 @@ def read_graph(content: Any, main: str, takes: Callable[[str], bool]) -> dict[st
             "wrong-type",
             f"a model of nodes takes {{'{main}': (T, F), ...}}, not {type(content).__name__}",
         )
-    given = {str(name): value for name, value in content.items() if name != NAMES}
+    given = {str(name): value for name, value in content.items() if not is_reserved(str(name))}
+    if main not in given and FEATURES in given and not takes(FEATURES):
+        given[main] = given.pop(FEATURES)
     if main not in given:
         listing = ", ".join(given) or "nothing"
         raise ItemError("bad-input", f"a graph needs {main!r} of shape (T, F); given: {listing}")
@@ -52,7 +57,7 @@ def names_of(content: Mapping[str, Any], nodes: int) -> list[str]:
     """The names of the nodes: `node_names` (T,) of the item, or numbers."""
     names = content.get(NAMES)
     if names is None:
-        return [f"node {number}" for number in range(nodes)]
+        return [numbered(number) for number in range(nodes)]
     found = [str(name) for name in names]
     if isinstance(names, str) or len(found) < nodes:
         raise ItemError("bad-input", f"{NAMES} must be {nodes} names, one for each node")
@@ -61,13 +66,23 @@ def names_of(content: Mapping[str, Any], nodes: int) -> list[str]:
 
 def first_nodes(inputs: Mapping[str, Tensor], main: str, count: int) -> dict[str, Tensor]:
     """The graph of the first `count` nodes."""
+    return kept_nodes(inputs, main, torch.arange(count))
+
+
+def kept_nodes(inputs: Mapping[str, Tensor], main: str, kept: Tensor) -> dict[str, Tensor]:
+    """The graph of the nodes `kept` (K,); what is known of them and their pairs stays as it was."""
     nodes = inputs[main].shape[0]
     cut = {}
     for name, values in inputs.items():
         for axis in (0,) if name == main else _axes(values, nodes):
-            values = values.narrow(axis, 0, count)  # noqa: PLW2901 - one axis after the other
+            values = values.index_select(axis, kept)  # noqa: PLW2901 - one axis after the other
         cut[name] = values
     return cut
+
+
+def inputs_in(content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a graph holds for the model, unchecked; see `types.graphs.RESERVED` for the rest."""
+    return {name: _tensor(name, value) for name, value in content.items() if not is_reserved(name)}
 
 
 def changed(inputs: Mapping[str, Tensor], main: str) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models import huggingface, timm_models
+from transexplain.models import graph_transformer, huggingface, timm_models
 from transexplain.models.assemble import (
     Origin,
     assemble_image,
@@ -35,10 +35,11 @@ WRAPPED = "module:"
 def load_model(
     source: Any, reader: Any = None, *, dtype: Any = None, device: str | None = None
 ) -> LoadedModel:
-    """The text or image classifier at `source`, or the one that is in memory already.
+    """The text, image or graph classifier at `source`, or the one that is in memory already.
 
     Args:
-        source: a directory (transformers, or a config.json with `timm_args`), a hub id
+        source: a directory (transformers, a config.json with `timm_args`, or what
+            `models.graph_transformer.GraphTransformer.save` wrote), a hub id
             (`org/name` or `org/name@revision`, recorded with its commit) or
             `timm:NAME?checkpoint=FILE.safetensors`. Or an object: a transformers classifier, a
             timm model, or a transformers pipeline for text- or image-classification; it stays as
@@ -71,10 +72,10 @@ def load_model(
         return timm_models.load_named(text, dtype=number, device=place)
     if text.startswith(WRAPPED):
         raise ModelLoadError(
-            f"{text} is a module that was in memory only (as graph models always are), which no "
-            "other process can load: explain and audit it where it is; the command line and "
-            "workers need a directory, a hub id or a timm name (save it with save_pretrained, "
-            "its tokenizer beside it)"
+            f"{text} is a module that was in memory only, which no other process can load: "
+            "explain and audit it where it is; the command line and workers need a directory, a "
+            "hub id or a timm name (save it with save_pretrained, its tokenizer beside it; of "
+            "graph models a GraphTransformer can be saved)"
         )
     return _from_place(source, text, number, place)
 
@@ -100,8 +101,12 @@ def _from_folder(
     folder: Path, source: str, dtype: torch.dtype, device: torch.device | None
 ) -> LoadedModel:
     config = read_config(folder)
-    is_timm = timm_models.is_timm_config(config) and "model_type" not in config
-    loader = timm_models.load_folder if is_timm else huggingface.load_folder
+    loader = huggingface.load_folder
+    if "model_type" not in config:
+        if graph_transformer.is_graph_config(config):
+            loader = graph_transformer.load_folder
+        elif timm_models.is_timm_config(config):
+            loader = timm_models.load_folder
     return loader(folder, config, source=source, dtype=dtype, device=device)
 
 

@@ -74,6 +74,9 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
     The same bytes elsewhere, under the same file names, are the same inputs.
     """
     rest = {name: value for name, value in plan.items() if name not in ("groups", "lexicons")}
+    if (recogniser := rest.get("recogniser")) is not None:
+        kind, _, where = recogniser["source"].partition(":")
+        rest["recogniser"] = {**recogniser, "source": f"{kind}:{PurePath(where).name}"}
     software = (environment or {}).get("software", {})
     explainers = _named(_documents(plan))
     return {
@@ -82,10 +85,26 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
         "lexicons": _named(plan.get("lexicons", ())),
         **({"explainers": explainers} if explainers else {}),
         "groups": {group["name"]: sha256_of(group) for group in plan.get("groups", ())},
-        "plan": without_folders({n: value for n, value in rest.items() if n not in _PLACES}),
+        "plan": _without_references(
+            without_folders({n: value for n, value in rest.items() if n not in _PLACES})
+        ),
         "seeds": dict(seeds(rest)),
         "software": {name: one for name, one in software.items() if name not in _ASIDE},
     }
+
+
+def _without_references(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan with reference corpora of metrics by their last name; their bytes are named too."""
+    evaluation = plan.get("evaluation")
+    if not evaluation:
+        return plan
+    metrics = []
+    for one in evaluation["metrics"]:
+        params = one["params"]
+        if (reference := params.get("reference")) is not None and "reference_version" in params:
+            params = {**params, "reference": PurePath(reference).name}
+        metrics.append({**one, "params": params})
+    return {**plan, "evaluation": {**evaluation, "metrics": metrics}}
 
 
 def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +113,9 @@ def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     files = [one["path"] for one in plan["dataset"].get("files", ())]
     lexicons = [one["path"] for one in plan.get("lexicons", ())]
     explainers = [one["path"] for one in _documents(plan)]
-    beside = {"explainers": explainers} if explainers else {}
+    beside: dict[str, Any] = {"explainers": explainers} if explainers else {}
+    if plan.get("recogniser"):
+        beside["recogniser"] = plan["recogniser"]["source"]
     return {**found, "files": files, "lexicons": lexicons, **beside}
 
 

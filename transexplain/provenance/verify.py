@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
 from transexplain.data.source_files import file_digest, inside, picture_digest
 from transexplain.environment import software
@@ -39,7 +40,7 @@ from transexplain.store.recorded import (
     stored_rows,
 )
 from transexplain.store.results import stored_digest
-from transexplain.types.plans import AuditPlan, DatasetRef, SourceFile
+from transexplain.types.plans import AuditPlan, DatasetRef, RecogniserPlan, SourceFile
 
 _UNRECORDED = "not recorded: the run is of an older version"
 
@@ -54,8 +55,21 @@ def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
         yield _pictures(dataset)
     if plan.groups or plan.lexicons:
         yield _files("lexicons", plan.lexicons, request)
+    if plan.recogniser is not None:
+        yield _recogniser(plan.recogniser)
     if explainers := explainers_of(plan):
         yield _explainers(explainers, request)
+
+
+def _recogniser(planned: RecogniserPlan) -> Check:
+    try:
+        found = open_recogniser(planned.source, planned.types)
+    except ConfigurationError as error:
+        return judged("recogniser", [str(error)], "")
+    other = f"{planned.source} has changed (sha256 {found.digest[:12]}, planned "
+    faults = [] if found.digest == planned.digest else [f"{other}{planned.digest[:12]})"]
+    version = "" if found.name == planned.name else f"; {planned.name} then, {found.name} now"
+    return judged("recogniser", faults, f"{planned.source} as planned{version}")
 
 
 def _model(plan: AuditPlan, request: VerifyRequest) -> Check:

@@ -9,6 +9,7 @@ from PIL import Image
 from transexplain.data.image_files import load_image
 from transexplain.errors import ItemError
 from transexplain.reports.coloured_text import DEEPEST, MAX_OPACITY, escape, token_html
+from transexplain.reports.graph_drawing import graph_html
 from transexplain.reports.heatmap import colour, data_uri, enlarged, overlay, tile
 from transexplain.reports.phrasing import number, percent
 from transexplain.types.items import Attribution, PatchGrid
@@ -20,7 +21,7 @@ _UNITS = {"logits": "logits", "unit_relevance": "(of 1 in all)", "score": "(a sc
 
 
 def attribution_html(attribution: Attribution) -> str:
-    """The text with its words coloured, or the heatmap of a picture, as one HTML element.
+    """The text with its words coloured, a picture's heatmap, or a graph, as one HTML element.
 
     It needs no style sheet and shows on light and dark ground. Raises ConfigurationError where the
     relevance holds NaN or infinity.
@@ -32,7 +33,8 @@ def attribution_html(attribution: Attribution) -> str:
             'style="max-width:100%;border:1px solid rgba(128,128,128,.5)">'
         )
     else:
-        body = f'<div style="line-height:1.9">{token_html(attribution)}</div>'
+        drawn = graph_html(attribution) or token_html(attribution)
+        body = f'<div style="line-height:1.9">{drawn}</div>'
     return (
         f'<div class="tx-attribution"><div>{_head(attribution)}</div>{body}'
         f'<div style="font-size:.85em">{"".join(_legend(attribution))}</div></div>'

@@ -143,7 +143,10 @@ def _lines(
             scale=alt.Scale(padding=6) if interactive else alt.Undefined,  # room for clipped dots
         ),
         y=alt.Y(
-            "y:Q", title=y_title, axis=alt.Axis(tickCount=6), scale=alt.Scale(zero=False, padding=4)
+            "y:Q",
+            title=y_title,
+            axis=alt.Axis(tickCount=6),
+            scale=alt.Scale(zero=False, nice=False, padding=4),  # an accuracy ends at 1
         ),
         color=alt.Color(
             "line:N",
@@ -152,9 +155,8 @@ def _lines(
         ),
     )
     dashes = alt.Scale(domain=numbers, range=[list(one.stroke.dash) for one in series])
-    strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(
-        strokeDash=alt.StrokeDash("line:N", legend=None, scale=dashes)
-    )
+    dashed = alt.StrokeDash("line:N", legend=None, scale=dashes)
+    strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(strokeDash=dashed)
     points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=interactive)
     if not interactive:
         return sized(strokes + points)

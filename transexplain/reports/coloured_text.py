@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -106,7 +107,7 @@ def page(
     palette: str = "blue-red",
     title: str = "TransExplain",
 ) -> str:
-    """A self-contained HTML page of attributions: coloured texts, heatmaps of images.
+    """A self-contained HTML page of attributions: coloured texts, heatmaps, graphs.
 
     Without `scale` each is drawn on its own largest value. Raises as `token_html` does.
     """
@@ -134,7 +135,11 @@ def _body(attribution: Attribution, scale: float | None, palette: str) -> Markup
         return Markup(
             data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
         )
-    return Markup(token_html(attribution, scale=scale, palette=palette))
+    # by name, because drawings of graphs use the marks of this module
+    drawn = import_module("transexplain.reports.graph_drawing").graph_html(
+        attribution, scale=scale, palette=palette
+    )
+    return drawn or Markup(token_html(attribution, scale=scale, palette=palette))
 
 
 def pieces(stop: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, float | None]]:

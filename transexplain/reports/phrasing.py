@@ -31,7 +31,7 @@ def tone(row: GroupStatistic) -> str:
 
 def things(modality: str, count: int) -> str:
     """A count of items, called by what they are: `1 text`, `2,000 pictures`."""
-    noun = {"text": "text", "image": "picture"}.get(modality, "item")
+    noun = {"text": "text", "image": "picture", "nodes": "graph"}.get(modality, "item")
     return counted(count, noun)
 
 

@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from transexplain.reports import charts
 from transexplain.reports.coloured_text import marks_css
+from transexplain.reports.graph_drawing import nodes_css
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page, script
 from transexplain.reports.phrasing import class_phrase, things
@@ -102,7 +103,7 @@ def render_html(summary: Summary) -> str:
         findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
         bar=data_uri(colour_bar()),
         scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
-        marks_css=marks_css(),
+        marks_css=marks_css() + nodes_css(),
         class_phrase=lambda target, name: class_phrase(target, name, summary.audited.classes),
         noun=lambda count: things(summary.audited.modality, count),
     )

@@ -97,7 +97,7 @@ def _measured(
     """The summary without the sentences that are made of it."""
     manifest = manifest_of(db, run.id)
     noted = survey(db, run, total, places)
-    shown, omitted = views(total, noted.seen, run.plan.targets)
+    shown, omitted = views(total, noted.seen, run.plan.targets, run.plan.model.modality)
     audited, sensitivity = audited_of(run, noted.seen, manifest), sensitivity_of(total)
     groups = groups_of(db, run, total, precisions)
     return Summary(

@@ -36,10 +36,11 @@ class Annotation:
     """An entity that people or another program marked in an item."""
 
     group: str
-    entity: str  #: "" in a picture: the picture itself
+    entity: str  #: "" in a picture or graph: the item itself
     span: tuple[int, int] | None = None  #: characters of the text, from and to
     box: tuple[float, float, float, float] | None = None  #: as in `Evidence`
     mask: NDArray[np.bool_] | None = field(default=None, compare=False)  #: as in `Evidence`
+    nodes: tuple[int, ...] = ()  #: of a graph, counted from 0 and without virtual ones
 
 
 _SHOWN = 40  #: characters of a text in a repr

@@ -25,8 +25,9 @@ LongTexts = Literal["truncate", "window", "error"]
 Join = Literal["mean", "sum"]
 #: near-duplicates among texts are looked for, or not
 Duplicates = Literal["auto", "off"]
-#: terms that are ordinary words too count with a cue, always, or never
-AmbiguityPolicy = Literal["cue", "always", "never"]
+#: terms that are ordinary words too count with a cue, always, never, or where the plan's recogniser
+#: finds an entity
+AmbiguityPolicy = Literal["cue", "always", "never", "recogniser"]
 #: a term's capitals have to be there, its letters as they are, or letters in any case
 CasePolicy = Literal["smart", "exact", "ignore"]
 #: an evaluation measures explanations of every item and stores none of them; imported ones were
@@ -66,7 +67,9 @@ class ModelRef:
 class DatasetSpec:
     """Where items come from and how their columns are read, as the user wrote it."""
 
-    source: str  #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR` or `eraser:DIR#split`
+    #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR`, `graphs:DIR` or
+    #: `eraser:DIR#split`
+    source: str
     text: str | None = None  #: column of the text; default: `text`, else `sentence`
     image: str | None = None  #: column of the image path, relative to the file's folder
     label: str | None = None  #: column of the label; default: `label` where it exists
@@ -160,6 +163,16 @@ class Matching:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecogniserPlan:
+    """Which named-entity recogniser finds mentions in texts, and of which types."""
+
+    source: str  #: `spacy:PACKAGE_OR_FOLDER`, `gliner:FOLDER` or `package.module:function`
+    name: str  #: software and model, with the versions that it was planned with
+    digest: str = ""  #: sha256 over the model's files; "": it has none
+    types: tuple[str, ...] = ()  #: of entities that are groups
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckPlan:
     """Which items that mention somebody are checked, and in which ways.
 
@@ -240,18 +253,22 @@ class AuditPlan:
     scenario: tuple[Scenario, ...] = ()  #: the harms that the audit looks for
     impact: ImpactPlan | None = None  #: None: no rates by categories of people are computed
     batch_fixed: bool = False  #: the usual `batch_tokens` were requested, on a GPU too
+    recogniser: RecogniserPlan | None = None  #: None: mentions are those of lexicons and marks
 
     def document(self) -> dict[str, Any]:
         """As JSON values; later fields only where they are set, so that old digests hold."""
         later = (
             *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
-            *("labels_by_name", "scenario", "impact", "batch_fixed"),
+            *("labels_by_name", "scenario", "impact", "batch_fixed", "recogniser"),
         )
         found = asdict(self)
         if found["privacy"] is not None and not found["privacy"]["redact_file"]:
             del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
         if not found["dataset"]["read_as"]:
             del found["dataset"]["read_as"]
+        for method in (found["evaluation"] or {}).get("methods", ()):
+            if method["draws"] == 1:
+                del method["draws"]
         if (check := found["check"]) is not None:
             usual = {"draws": 1, "swaps": {}, "swap_passes": 0, "regions": False}
             for name in [name for name, value in usual.items() if check[name] == value]:

@@ -1,11 +1,17 @@
 """Records of an evaluation: which explanations are measured, by which metrics, and their scores."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import fsum
 from typing import Any
 
-#: the rows of a table that are no method: relevance drawn at random, and where people marked it
-RANDOM, ORACLE = "random", "oracle"
+from transexplain.errors import ConfigurationError
+
+#: the rows of a table that are no method: relevance drawn at random, where people marked it, and a
+#: forward pass that explains nothing
+RANDOM, ORACLE, PREDICTION = "random", "oracle", "prediction"
+#: of random relevance in an evaluation (Hou and Castanon 2023, section 3.1); in an audit one
+DRAWS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +50,22 @@ class EvaluatedMethod:
     label: str  #: unlike all others; the method's name where that is enough
     method: MethodSpec
     items: int | None = None  #: measured on so many of the evaluated items; None: on all
+    draws: int = 1  #: of random relevance; scores are the mean over them
+
+    def __post_init__(self) -> None:
+        """Refuse draws of a method that draws nothing; raises ConfigurationError."""
+        if self.draws < 1 or (self.draws > 1 and self.method.name != RANDOM):
+            raise ConfigurationError(
+                f"draws={self.draws} of {self.label}: draws are at least 1, and more than one are "
+                f"for method {RANDOM!r} alone"
+            )
+
+    def drawn(self, draw: int) -> "EvaluatedMethod":
+        """One draw of it: the seed is that of the method, and `draw` more."""
+        if not draw:
+            return self
+        params = {**self.method.params, "seed": self.method.params.get("seed", 0) + draw}
+        return replace(self, method=replace(self.method, params=params), draws=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,3 +107,31 @@ class MetricScore:
     curve: tuple[float, ...] = ()  #: over the metric's axis
     reason: str = ""  #: why there is no value
     detail: Mapping[str, Any] = field(default_factory=dict)  #: JSON-able; what the whole run needs
+
+
+def joined_draws(scores: Sequence[MetricScore]) -> tuple[MetricScore, ...]:
+    """Scores of one item, those of one explanation's draws as one.
+
+    Its value and curve are the means over the draws, and its detail has under `draws` the value
+    of every draw, or its detail where only many items together have a value.
+    """
+    groups: dict[tuple[str, str, str], list[MetricScore]] = {}
+    for one in scores:
+        groups.setdefault((one.method, one.target, one.metric), []).append(one)
+    return tuple(_of_draws(group) for group in groups.values())
+
+
+def _of_draws(group: Sequence[MetricScore]) -> MetricScore:
+    first = group[0]
+    values = [one.value for one in group if one.value is not None]
+    if len(group) == 1 or any(one.reason for one in group):
+        return next((one for one in group if one.reason), first)
+    if not values:
+        return replace(first, detail={"draws": [dict(one.detail) for one in group]})
+    curves = zip(*(one.curve for one in group), strict=True)
+    return replace(
+        first,
+        value=fsum(values) / len(values),
+        curve=tuple(fsum(points) / len(points) for points in curves),
+        detail={**first.detail, "draws": values},
+    )

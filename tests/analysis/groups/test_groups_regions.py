@@ -204,10 +204,10 @@ def test_verdicts_speak_of_regions() -> None:
     few = judged(list(drawn(rng, counts=(3, 3))))
     assert few.verdict == "inconclusive"
     assert few.reasons[0] == (
-        "too few of its regions were hidden (6 pictures in 6 clusters, 3 and 3 entities)"
+        "too few of its regions were hidden (6 items in 6 clusters, 3 and 3 entities)"
     )
     loose = judged(list(drawn(rng, counts=(20, 20))))
-    assert "pictures would settle it" in loose.reasons[0]
+    assert "items would settle it" in loose.reasons[0]
     absent = judged([], no_swaps="groups.check is 0")
     assert absent.reasons[0] == "none of its regions was hidden: groups.check is 0"
     printed = [one for verdict in (found, none, few, loose, absent) for one in verdict.reasons]

@@ -161,7 +161,7 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
     [
         ("activation", {"steps": 0}, "at least 1"),
         ("activation", {"steps": 2.5}, "whole number"),
-        ("activation", {"stepz": 2}, "it has: steps, baseline, over"),
+        ("activation", {"stepz": 2}, "it has: steps, of, baseline, over"),
         ("hiding", {"shares": (0.5, 0.1)}, "ascending"),
         ("hiding", {"shares": (0.5, 1.1)}, "from 0 to 1"),
         ("hiding", {"shares": "many"}, "from 0 to 1"),

@@ -11,8 +11,13 @@ from transexplain.evaluating.metrics.rationale_regions import oracle
 from transexplain.evaluating.metrics.segmentation import (
     _pixels,
     pixel_accuracy,
+    pixel_counts,
+    pooled_accuracy,
+    pooled_miou,
     segmentation_ap,
+    segmentation_map,
     segmentation_miou,
+    upsampled,
 )
 
 SEGMENTATION = (pixel_accuracy, segmentation_ap, segmentation_miou)
@@ -174,3 +179,89 @@ def test_bad_parameters(metric) -> None:
     for bad in (0, 2.5, True):
         with pytest.raises(ConfigurationError, match="whole number of at least 1"):
             metric(case, pixels=bad)
+
+
+def drawn_pictures() -> list:
+    """Pictures of several sizes; one is marked all over, one nowhere."""
+    rng = np.random.default_rng(3)
+    sizes = ((6, 6), (12, 4), (20, 31), (8, 8), (9, 5))
+    masks = [rng.random(size) < 0.3 for size in sizes]
+    masks[1][:], masks[3][:] = True, False
+    return [picture_case(rng.normal(size=(3, 4)), mask=mask) for mask in masks]
+
+
+def map_and_mask(case, side: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Of each pixel: relevance by torch, mask by its nearest pixel."""
+    mask = case.item.evidence.mask
+    height, width = mask.shape if side is None else (side, side)
+    rows = [int((row + 0.5) * mask.shape[0] / height) for row in range(height)]
+    cols = [int((col + 0.5) * mask.shape[1] / width) for col in range(width)]
+    given = torch.from_numpy(np.asarray(case.attribution.relevance))[None, None]
+    shown = torch.nn.functional.interpolate(given, size=(height, width), mode="bilinear")
+    return shown[0, 0].numpy(), mask[np.ix_(rows, cols)]
+
+
+@pytest.mark.parametrize("side", [None, 16])
+def test_pixels_are_pooled_over_the_pictures(side: int | None) -> None:
+    """Chefer et al. 2021a, table 2: counts summed pixel by pixel over the data set."""
+    right = total = 0
+    both, either = [0, 0], [0, 0]
+    cases = drawn_pictures()
+    for case in cases:
+        relevance, mask = map_and_mask(case, side)
+        middle = relevance.mean()
+        for row in range(mask.shape[0]):
+            for col in range(mask.shape[1]):
+                taken, marked = int(relevance[row, col] > middle), int(mask[row, col])
+                total += 1
+                right += taken == marked
+                for label in (0, 1):
+                    both[label] += taken == label and marked == label
+                    either[label] += label in (taken, marked)
+    details = [pixel_counts(case, pixels=side).detail for case in cases]
+    assert sum(detail["pixels"] for detail in details) == total
+    assert pooled_accuracy(details).value == pytest.approx(right / total)
+    assert pooled_miou(details).value == pytest.approx(
+        (both[0] / either[0] + both[1] / either[1]) / 2
+    )
+    # pictures of few pixels weigh as much as others in a mean over pictures, less when pooled
+    alone = np.mean([detail["right"] / detail["pixels"] for detail in details])
+    same = alone == pytest.approx(pooled_accuracy(details).value)
+    assert same == (side is not None)
+
+
+def test_both_sides_have_one_average_precision() -> None:
+    """AP over thresholds of the two columns 1 - r and r, of which a pixel has one right."""
+    case = drawn_pictures()[0]
+    relevance, mask = map_and_mask(case, 8)
+    r = (relevance - relevance.min()) / (relevance.max() - relevance.min())
+    scores = [*(1 - r).reshape(-1), *r.reshape(-1)]
+    right = [*(~mask).reshape(-1), *mask.reshape(-1)]
+    precision_sum = recall_before = 0.0
+    for threshold in sorted(set(scores), reverse=True):
+        taken = [one >= threshold for one in scores]
+        hits = sum(a and b for a, b in zip(taken, right, strict=True))
+        recall = hits / sum(right)
+        precision_sum += hits / sum(taken) * (recall - recall_before)
+        recall_before = recall
+    assert segmentation_map(case, pixels=8).value == pytest.approx(precision_sum)
+    flat = picture_case(np.full((2, 2), 0.1), mask=QUARTER)
+    assert segmentation_map(flat).value == 0.5
+
+
+def test_what_cannot_be_pooled() -> None:
+    nothing = picture_case(np.eye(2))
+    assert "no evidence" in pixel_counts(nothing).reason
+    for pooled in (pooled_accuracy, pooled_miou):
+        assert pooled([]).reason == "no picture was measured"
+    (whole,) = [pixel_counts(picture_case(np.eye(2), mask=np.ones((2, 2), dtype=bool))).detail]
+    assert pooled_miou([whole]).value == pytest.approx(0.25)  # nothing of 0, half of everything
+    with pytest.raises(ConfigurationError, match="pixels"):
+        pixel_counts(nothing, pixels=0)
+
+
+def test_pixels_of_patches_are_interpolated_as_in_torch() -> None:
+    relevance = np.random.default_rng(1).normal(size=(3, 5))
+    given = torch.from_numpy(relevance)[None, None]
+    expected = torch.nn.functional.interpolate(given, size=(12, 40), mode="bilinear")[0, 0]
+    np.testing.assert_allclose(upsampled(relevance, 12, 40), expected.numpy(), atol=1e-12)

@@ -86,7 +86,10 @@ def test_the_lists_by_hand() -> None:
     lists = {name: sorted(words, key=lambda w: -words[w]) for name, words in scores.items()}
     assert lists == {"A": ["oil", "deal", "bank"], "B": ["game", "bank", "deal"]}
     found = overlap(details)
-    assert found.detail == lists
+    assert found.detail == {
+        "lists": lists,
+        "shared": [{"classes": ["A", "B"], "words": ["deal", "bank"]}],
+    }
     # three words each, two in common, at every requested number of words
     assert found.curve == pytest.approx((2 / 3,) * len(COUNTS))
     assert found.value == pytest.approx(2 / 3)
@@ -105,7 +108,7 @@ def test_the_shorter_list_counts() -> None:
     ]
     # log(5 / 3) for a and h, log(5 / 2) for the others: A is b c d e f g a h, B is a h
     found = overlap(details)
-    assert found.detail["A"] == list("bcdefgah")
+    assert found.detail["lists"]["A"] == list("bcdefgah")
     # of the pairs A-B, A-C and B-C only the first shares words: none of 5, both of 10
     assert found.curve == pytest.approx((0, *[1 / 3] * 7))
     assert found.value == pytest.approx(7 / 24)
@@ -148,7 +151,7 @@ def test_planted_evidence_is_distinguished_from_random_relevance() -> None:
         blind.append(token_overlap(case_of_words(words, drawn, name)).detail)
     found = overlap(faithful)
     assert found.value == 0
-    assert {name: set(words) for name, words in found.detail.items()} == {
+    assert {name: set(words) for name, words in found.detail["lists"].items()} == {
         name: set(words) for name, words in evidence.items()
     }
     noise = overlap(blind)

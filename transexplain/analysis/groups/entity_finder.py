@@ -1,5 +1,5 @@
-"""Finds all entities in an item: those of the lexicon, of the data's marks and columns, and crossed
-groups.
+"""Finds all entities in an item: those of lexicons, of a recogniser, of the data's marks and
+columns, and crossed groups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.analysis.groups.entity_recogniser import group_of, recogniser_of
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.mention_matching import (
     Match,
@@ -96,7 +97,8 @@ def _key(term: str) -> tuple[str, ...]:
     return tuple(piece.key for piece in pieces(term))
 
 
-#: a region of a picture and (rows, cols) which share of every patch lies in it
+#: a region of a picture and (rows, cols) which share of every patch lies in it; a substructure of a
+#: graph and (T,) which positions are its nodes
 Region = tuple[Annotation, NDArray[np.float64]]
 
 
@@ -125,6 +127,8 @@ class FoundEntities:
     dropped: tuple[Match, ...] = ()  #: ambiguous terms without a cue
     #: groups of the whole item, each with the value that puts it there
     whole: tuple[tuple[str, str], ...] = ()
+    #: (start, end) of everything that the recogniser found
+    recognised: tuple[tuple[int, int], ...] = ()
 
 
 class EntityFinder:
@@ -136,14 +140,28 @@ class EntityFinder:
         columns = plan.matching.columns
         met = (one for one in plan.intersections if set(one) <= set(columns))
         self._columns = (*((one,) for one in columns), *met)
+        self._recogniser = recogniser_of(plan.recogniser) if plan.recogniser else None
 
     def find(
         self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
     ) -> FoundEntities:
-        """The entities of one item; `text` is None for a picture."""
+        """The entities of one item; `text` is None for a picture or graph."""
         if text is None:
             return FoundEntities(whole=self._whole(meta))
-        found = self._matcher.search(text)
+        entities = self._recogniser.entities(text) if self._recogniser else []
+        spans = tuple((one.start, one.end) for one in entities)
+        found = self._matcher.search(text, spans)
+        named = [
+            Match(
+                group=group_of(one.type),
+                entity=one.entity,
+                surface=text[one.start : one.end],
+                start=one.start,
+                end=one.end,
+            )
+            for one in entities
+            if group_of(one.type) in self._groups
+        ]
         marked = [
             Match(
                 group=one.group,
@@ -155,7 +173,9 @@ class EntityFinder:
             for one in annotations
             if one.span is not None and one.group in self._groups
         ]
-        return FoundEntities((*found.kept, *marked), found.dropped, self._whole(meta))
+        return FoundEntities(
+            (*found.kept, *named, *marked), found.dropped, self._whole(meta), spans
+        )
 
     def groups_in(
         self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]

@@ -21,6 +21,8 @@ from transexplain.types.items import (
 from transexplain.types.plans import CasePolicy, Matching
 from transexplain.types.tokens import Tokens
 
+Spans = Sequence[tuple[int, int]]  #: characters of a text, from and to
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
@@ -84,7 +86,8 @@ class Matcher:
     while its other letters match in any case (`smart`), or letters are as they are (`exact`), or
     match in any case (`ignore`). Within a group the longest term at the leftmost place wins and
     matches do not overlap; groups do not see each other, so one span may belong to several. By
-    `rules.ambiguous` an ambiguous term counts with a cue (see `Cues`), always or never.
+    `rules.ambiguous` an ambiguous term counts with a cue (see `Cues`), always, never, or where it
+    lies within one of the spans that a recogniser found.
 
     Raises:
         LexiconError: a group name occurs twice, or a term holds no visible character.
@@ -101,12 +104,17 @@ class Matcher:
             for term in group.terms:
                 self._insert(index, term, group)
 
-    def find(self, text: str) -> list[Match]:
+    def find(self, text: str, recognised: Spans = ()) -> list[Match]:
         """Every match in `text`, ordered by start, end and the lexicon's order of groups."""
-        return list(self.search(text).kept)
+        return list(self.search(text, recognised).kept)
 
-    def search(self, text: str) -> Matches:
-        """What `find` finds, and what it leaves out as ambiguous, each in that order."""
+    def search(self, text: str, recognised: Spans = ()) -> Matches:
+        """What `find` finds, and what it leaves out as ambiguous, each in that order.
+
+        Args:
+            text: any text.
+            recognised: (start, end) of the entities that a recogniser found in it.
+        """
         beginnings = self._root.glued
         if not holds_any(text, beginnings.keys()):
             return Matches()
@@ -121,7 +129,10 @@ class Matcher:
                     continue
                 end = found[last].end
                 free_from[term.group] = end
-                meant = self._meant(cues, term, found, position, last)
+                if self._rules.ambiguous == "recogniser" and term.ambiguous is not None:
+                    meant = any(first <= start and end <= stop for first, stop in recognised)
+                else:
+                    meant = self._meant(cues, term, found, position, last)
                 hits.append((start, end, term.group, term.entity, meant))
         hits.sort()
         matches = [
@@ -245,15 +256,15 @@ def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention
 def mention_of_region(
     attribution: Attribution, region: Annotation, share: NDArray[np.float64]
 ) -> Mention:
-    """A region of a picture: each patch counts by the share of it that lies inside.
+    """A region of a picture or graph: each patch or node counts by its share that lies inside.
 
-    The entity is the one that the region names, else the picture: two regions of a picture
+    The entity is the one that the region names, else the item: two regions of a picture or graph
     share whatever is particular about it.
 
     Args:
-        attribution: of a picture; relevance (rows, cols), in its unit.
+        attribution: relevance (rows, cols) of a picture, (T,) of a graph, in its unit.
         region: what was marked.
-        share: (rows, cols), 0 to 1.
+        share: as the relevance, 0 to 1.
     """
     name = region.entity or attribution.item_id
     match = Match(group=region.group, entity=name, surface=region.entity, start=0, end=0)

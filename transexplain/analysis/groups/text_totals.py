@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.exact_totals import exact_sums
+from transexplain.types.graphs import is_named
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.tokens import Tokens
 
@@ -49,7 +50,7 @@ class TextWords:
     """The words of N texts, those of one text after those of the other (W,)."""
 
     of: Indices  #: which text a word is of
-    texts: list[str]  #: lower case
+    texts: list[str]  #: lower case; names of nodes as they are
     relevance: NDArray[np.float64]  #: sum over its positions, in the unit of the method
 
 
@@ -69,35 +70,41 @@ def words_of(batch: TextBatch) -> TextWords:
     of = found // width
     starts = np.concatenate([one.starts for one in batch.tokens])[places[first]]
     ends = np.concatenate([one.ends for one in batch.tokens])[places[last]]
+    stored = [one.text for one in batch.attributions]
+    spans = zip(of.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    if None not in stored:
+        return TextWords(of, [stored[text][start:end].lower() for text, start, end in spans], sums)
     pieces = _spellings(batch, places, number, len(found))
     texts = [
-        (pieces[word] if text is None else text[start:end]).lower()
-        for word, (text, start, end) in enumerate(
-            zip(
-                (batch.attributions[text].text for text in of.tolist()),
-                starts.tolist(),
-                ends.tolist(),
-                strict=True,
-            )
-        )
+        _counted(pieces[word], start, end)
+        if (whole := stored[text]) is None
+        else whole[start:end].lower()
+        for word, (text, start, end) in enumerate(spans)
     ]
     known = np.array(
         [
-            bool(word) or batch.attributions[text].text is not None
+            bool(word) or stored[text] is not None
             for word, text in zip(texts, of.tolist(), strict=True)
         ],
         dtype=bool,
     )
-    if known.all():
-        return TextWords(of, texts, sums)
     kept = [word for word, one in zip(texts, known.tolist(), strict=True) if one]
     return TextWords(of[known], kept, sums[known])
 
 
+def _counted(spelled: str, start: int, end: int) -> str:
+    """A word that is stored apart; "": it does not count.
+
+    Nodes of graphs have no place in a text. They keep their case, and those without a name do not
+    count.
+    """
+    if start == end:
+        return spelled if is_named(spelled) else ""
+    return spelled.lower()
+
+
 def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -> Sequence[str]:
-    """The pieces of every word put together, of texts that are not stored."""
-    if all(one.text is not None for one in batch.attributions):
-        return ()
+    """The pieces of every word put together."""
     found = [""] * count
     pieces = [piece for one in batch.tokens for piece in one.texts]
     for place, word in zip(places.tolist(), number.tolist(), strict=True):

@@ -150,7 +150,7 @@ WORDS: Mapping[Kind, Words] = {
         too_few="too few of its regions were hidden",
         none="none of its regions was hidden",
         nothing="none was drawn, or none of its reference",
-        items="pictures",
+        items="items",
         named="entities",
         against=" against its reference's",
     ),

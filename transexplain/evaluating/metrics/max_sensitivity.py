@@ -47,13 +47,14 @@ def max_sensitivity(
     max ||R(x') - R(x)|| / ||R(x)|| over `samples` inputs x' (Yeh et al. 2019, Definition 2, over
     the norm so that methods of any scale compare), of the explained class, over own positions.
     Pictures: x' is the normalised input, each of its values moved by uniform noise of at most
-    `radius` of their range. Texts cannot be moved a little, so their words are: every entry of the
-    word embedding gets uniform noise of at most `radius` standard deviations of the table; a word
-    has the same noise wherever it stands. Raises ConfigurationError for parameters out of range.
+    `radius` of their range; graphs: the same, of the features of all nodes. Texts cannot be moved a
+    little, so their words are: every entry of the word embedding gets uniform noise of at most
+    `radius` standard deviations of the table; a word has the same noise wherever it stands. Raises
+    ConfigurationError for parameters out of range.
     """
     _check(samples, radius)
     noise = _Noise(samples=samples, radius=radius, seed=seed)
-    nearby = _nearby_texts if bench.model.modality == "text" else _nearby_pictures
+    nearby = _nearby_texts if bench.model.modality == "text" else _nearby_values
     found = [None if one.relevance.any() else unmeasured(_NOTHING) for one in cases]
     rows = [row for row, scored in enumerate(found) if scored is None]
     some = [cases[row] for row in rows]
@@ -111,18 +112,19 @@ def _moved_words(model: "LoadedModel", noise: _Noise) -> "Iterator[LoadedModel]"
         yield from map(made, samples)
 
 
-def _nearby_pictures(
+def _nearby_values(
     bench: Bench, cases: Sequence[Case], noise: _Noise
 ) -> Iterator[list[Attribution | str]]:
-    """For every sample the explanations of pictures whose pixels are a little elsewhere."""
+    """For every sample the explanations of inputs whose values are a little elsewhere."""
     encoded = bench.model.encode([case.item for case in cases])
+    main = bench.model.caller.main
     for sample in range(noise.samples):
-        yield bench.again(cases, items=[_moved_picture(one, noise, sample) for one in encoded])
+        yield bench.again(cases, items=[_moved_values(one, main, noise, sample) for one in encoded])
 
 
-def _moved_picture(encoded: "Encoded | ItemFailure", noise: _Noise, sample: int) -> Item:
+def _moved_values(encoded: "Encoded | ItemFailure", main: str, noise: _Noise, sample: int) -> Item:
     if isinstance(encoded, ItemFailure):  # a file that was deleted since it was explained
         return Item(id=encoded.item_id, index=encoded.index, content=None)
-    pixels = encoded.inputs["pixel_values"]
-    moved = noise.on(pixels, float(pixels.max() - pixels.min()), encoded.item.id, sample)
-    return replace(encoded.item, content={"pixel_values": moved})
+    values = encoded.inputs[main]
+    moved = noise.on(values, float(values.max() - values.min()), encoded.item.id, sample)
+    return replace(encoded.item, content={**encoded.inputs, main: moved})

@@ -6,7 +6,7 @@ present, and the curve of its answers is reduced to one number. Every protocol o
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from transexplain.evaluating.metrics.metric_table import Array, Masks, Scored, u
 Order = Literal["most", "least", "smallest"]
 #: what happens to the positions that are first in the order
 Act = Literal["shown", "hidden"]
-#: probability of the explained class; whether it is still predicted; its probability's fall;
-#: squared change of the logits, summed over the classes
+#: probability of the class; whether it is predicted; its probability's fall; squared change of
+#: the logits, summed over the classes
 Measure = Literal["probability", "kept", "fall", "squared-change"]
+#: the class whose answers are measured: that which was explained, or that of the item's label
+Of = Literal["explained", "label"]
 #: `area`: under the curve by the trapezoidal rule, divided by its width; `mean`: of its points
 Summary = Literal["area", "mean"]
 
@@ -34,7 +36,15 @@ class PerturbationCurve:
     measure: Measure
     summary: Summary = "area"
     baseline: str | int = "auto"  #: what stands in the place of what is hidden; methods.absence
-    over: Literal["tokens", "words"] = "tokens"
+    #: what is hidden as one: tokens, or patches of a picture; words; pixels of a picture
+    over: Literal["tokens", "words", "pixels"] = "tokens"
+    of: Of = "explained"
+
+    def __post_init__(self) -> None:
+        """Refuse a class that is none."""
+        if self.of not in get_args(Of):
+            known = " or ".join(map(repr, get_args(Of)))
+            raise ConfigurationError(f"of is {known}, not {self.of!r}")
 
     def masks(self, relevance: Array) -> Masks:
         """(N, F) which of F positions are present at each of the N shares.
@@ -54,7 +64,7 @@ class PerturbationCurve:
         Args:
             whole: (C,) logits of the item.
             answers: (N, C) logits at every share.
-            class_index: the class that was explained.
+            class_index: the class that is measured.
         """
         points = _MEASURES[self.measure](whole, answers, class_index)
         value = points.mean() if self.summary == "mean" else self._area(points)

@@ -3,18 +3,27 @@
 from typing import Any
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.perturbation_curves import PerturbationCurve, evenly
+from transexplain.evaluating.metrics.perturbation_curves import Of, PerturbationCurve, evenly
 
 
-def activation(*, steps: int = 10, **where: Any) -> PerturbationCurve:
+def activation(*, steps: int = 10, of: Of = "explained", **where: Any) -> PerturbationCurve:
     """AUAC: from nothing, the most relevant positions come first (Ali et al. 2022, section 6.2).
 
-    Area under the probability of the explained class; higher is better.
+    Area under the probability of the explained class, or with `of="label"` of the label's class,
+    the correct one, whatever was explained; higher is better.
     """
     shares = evenly(steps)
     return PerturbationCurve(
-        order="most", act="shown", shares=shares, measure="probability", **where
+        order="most", act="shown", shares=shares, measure="probability", of=of, **where
     )
+
+
+def auac(*, steps: int = 10, of: Of = "label", **where: Any) -> PerturbationCurve:
+    """AUAC of the correct class, as the paper measures it (Ali et al. 2022, section 6.2).
+
+    `activation`, but of the class of the item's label unless `of` says otherwise.
+    """
+    return activation(steps=steps, of=of, **where)
 
 
 def pruning(*, steps: int = 10, **where: Any) -> PerturbationCurve:
@@ -55,6 +64,30 @@ def revealing(*, shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5), **where:
         measure="probability",
         summary="mean",
         **where,
+    )
+
+
+def hiding_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
+    """The hiding game by accuracy: 0 to 100 % of the tokens go, the most relevant first.
+
+    Hou and Castanon 2023, section 3.1 and appendix A.1: area under how often the label's class is
+    predicted; lower is better. There a hidden token is replaced by [MASK] and left out of
+    attention, where it makes no difference what it is: that is `baseline="remove"`, the default.
+    """
+    where = {"baseline": "remove", **where}
+    return PerturbationCurve(
+        order="most", act="hidden", shares=evenly(steps), measure="kept", of="label", **where
+    )
+
+
+def revealing_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
+    """The revealing game by accuracy: 0 to 100 % of the tokens come, the most relevant first.
+
+    As `hiding_accuracy`, from a text of which nothing is attended; higher is better.
+    """
+    where = {"baseline": "remove", **where}
+    return PerturbationCurve(
+        order="most", act="shown", shares=evenly(steps), measure="kept", of="label", **where
     )
 
 
@@ -109,6 +142,33 @@ def negative_perturbation(*, steps: int = 8, **where: Any) -> PerturbationCurve:
     """
     shares = evenly(steps, 0.1, 0.9)
     return PerturbationCurve(order="least", act="hidden", shares=shares, measure="kept", **where)
+
+
+def positive_perturbation_accuracy(*, steps: int = 8, **where: Any) -> PerturbationCurve:
+    """Top-1 accuracy while the most relevant pixels turn black (Chefer et al. 2021a, table 1).
+
+    Area under how often the label's class is predicted with 10 to 90 % of the pixels black, those
+    of highest relevance first; lower is better. The target says which class is explained: the
+    predicted one or that of the label. Patches pass their relevance to pixels by bilinear
+    interpolation (section 3 there); `over="tokens"` blackens whole patches.
+    """
+    where = {"baseline": "black", "over": "pixels", **where}
+    shares = evenly(steps, 0.1, 0.9)
+    return PerturbationCurve(
+        order="most", act="hidden", shares=shares, measure="kept", of="label", **where
+    )
+
+
+def negative_perturbation_accuracy(*, steps: int = 8, **where: Any) -> PerturbationCurve:
+    """Top-1 accuracy while the least relevant pixels turn black (Chefer et al. 2021a, table 1).
+
+    As `positive_perturbation_accuracy`, those of lowest relevance first; higher is better.
+    """
+    where = {"baseline": "black", "over": "pixels", **where}
+    shares = evenly(steps, 0.1, 0.9)
+    return PerturbationCurve(
+        order="least", act="hidden", shares=shares, measure="kept", of="label", **where
+    )
 
 
 def insertion(*, steps: int = 20, **where: Any) -> PerturbationCurve:

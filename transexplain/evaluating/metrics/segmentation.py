@@ -2,11 +2,13 @@
 
 Only the part of the picture that the model saw counts, at the resolution of the mask or, where
 `pixels` is given, at so many places along each side; boxes have no resolution of their own and are
-drawn at `PIXELS`. Relevance counts with its sign. Values are of single pictures; where a
-published figure sums pixels over a data set, the mean over pictures weighs small ones more.
+drawn at `PIXELS`. Relevance counts with its sign. `pixel_accuracy`, `segmentation_ap` and
+`segmentation_miou` are of single pictures, and their mean weighs every picture alike;
+`pooled_accuracy` and `pooled_miou` sum the pixels of all pictures first, as published figures do.
 """
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.metrics import average_precision_score, jaccard_score
@@ -19,6 +21,7 @@ from transexplain.types.items import PatchGrid
 Interpolation = Literal["bilinear", "nearest"]
 #: places along each side at which boxes are sampled, by default
 PIXELS = 224
+_ROUNDING = 1e-12  #: differences up to this share of the largest relevance are none
 
 #: of each pixel its relevance and whether it is marked, both flat; or why there is nothing
 _Pixels = tuple[Array, Masks] | Scored
@@ -69,7 +72,99 @@ def segmentation_miou(
     return Scored(value=float(jaccard_score(*sides, average="macro")))
 
 
+def segmentation_map(
+    case: Case, *, interpolation: Interpolation = "bilinear", pixels: int | None = PIXELS
+) -> Scored:
+    """Average precision of both sides together; its mean over pictures is mAP.
+
+    Chefer et al. 2021a, section 4 and table 2, as the authors' code has it: every pixel is there
+    twice, once with its relevance r between 0 and 1 (min-max over the picture) and right where it
+    is marked, once with 1 - r and right where it is not. A map that is the same everywhere orders
+    nothing: 1/2. Raises ConfigurationError as `segmentation_ap`.
+    """
+    found = _pixels(case, interpolation, pixels)
+    if isinstance(found, Scored):
+        return found
+    relevance, truth = found
+    low, width = relevance.min(), np.ptp(relevance)
+    if width <= _ROUNDING * np.abs(relevance).max():
+        return Scored(value=0.5)
+    marked = (relevance - low) / width
+    sides = np.concatenate([1 - marked, marked])
+    return Scored(value=float(average_precision_score(np.concatenate([~truth, truth]), sides)))
+
+
+def pixel_counts(
+    case: Case, *, interpolation: Interpolation = "bilinear", pixels: int | None = PIXELS
+) -> Scored:
+    """What `pooled_accuracy` and `pooled_miou` sum of one picture, which alone has no value.
+
+    The detail counts its pixels, those on the right side of the mean relevance, and of what is
+    not marked and what is marked the intersection and the union with what is taken to be so. A
+    picture that is marked all over, or nowhere, counts too. By default a picture counts
+    `PIXELS` x `PIXELS`, as in the authors' code; `pixels=None` counts those of its mask. Raises
+    ConfigurationError as `pixel_accuracy`.
+    """
+    found = _drawn(case, interpolation, pixels)
+    if isinstance(found, Scored):
+        return found
+    relevance, truth = found
+    taken = _above(relevance)
+    both = [int((~taken & ~truth).sum()), int((taken & truth).sum())]
+    either = [int((~taken | ~truth).sum()), int((taken | truth).sum())]
+    return Scored(
+        value=None,
+        detail={"pixels": len(truth), "right": sum(both), "both": both, "either": either},
+    )
+
+
+def pooled_accuracy(details: Sequence[Mapping[str, Any]]) -> Scored:
+    """Share of all pixels of all pictures on the right side (Chefer et al. 2021a, table 2)."""
+    given = [detail for detail in details if detail.get("pixels")]
+    if not given:
+        return unmeasured("no picture was measured")
+    return Scored(value=sum(one["right"] for one in given) / sum(one["pixels"] for one in given))
+
+
+def pooled_miou(details: Sequence[Mapping[str, Any]]) -> Scored:
+    """Mean over both sides of intersection over union, each summed over all pictures.
+
+    Chefer et al. 2021a, table 2. A side that no picture has and no map takes is left out.
+    """
+    given = [detail for detail in details if detail.get("pixels")]
+    if not given:
+        return unmeasured("no picture was measured")
+    both = np.sum([one["both"] for one in given], axis=0)
+    either = np.sum([one["either"] for one in given], axis=0)
+    there = either > 0
+    return Scored(value=float((both[there] / either[there]).mean()))
+
+
+def upsampled(relevance: Array, height: int, width: int) -> Array:
+    """(height, width) relevance of pixels from that of patches (rows, cols), bilinear.
+
+    Pixels and patches are taken at their centres (Chefer et al. 2021a, section 3).
+    """
+    tall, wide = (
+        _weights((np.arange(side) + 0.5) / side * patches, patches, "bilinear")
+        for side, patches in zip((height, width), relevance.shape, strict=True)
+    )
+    return np.asarray(tall @ relevance @ wide.T)
+
+
 def _pixels(case: Case, interpolation: Interpolation, pixels: int | None) -> _Pixels:
+    """As `_drawn`, where some is marked and some is not."""
+    found = _drawn(case, interpolation, pixels)
+    if isinstance(found, Scored):
+        return found
+    truth = found[1]
+    if truth.all() or not truth.any():
+        everything = "everything" if truth.any() else "nothing"
+        return unmeasured(f"{everything} that the model saw of the picture is marked")
+    return found
+
+
+def _drawn(case: Case, interpolation: Interpolation, pixels: int | None) -> _Pixels:
     _check(interpolation, pixels)
     grid, evidence = case.attribution.features, case.item.evidence
     if not isinstance(grid, PatchGrid) or evidence is None:
@@ -81,9 +176,6 @@ def _pixels(case: Case, interpolation: Interpolation, pixels: int | None) -> _Pi
         rows, cols = evidence.mask.shape
         down, across = _centres(top, bottom, rows), _centres(left, right, cols)
     truth = Region.of(evidence).at(down, across)
-    if truth.all() or not truth.any():
-        everything = "everything" if truth.any() else "nothing"
-        return unmeasured(f"{everything} that the model saw of the picture is marked")
     tall = _weights((down - top) / (bottom - top) * grid.rows, grid.rows, interpolation)
     wide = _weights((across - left) / (right - left) * grid.cols, grid.cols, interpolation)
     relevance = case.relevance.reshape(grid.rows, grid.cols)
@@ -118,7 +210,7 @@ def _weights(places: Array, patches: int, interpolation: Interpolation) -> Array
 
 def _above(relevance: Array) -> Masks:
     """Which pixels lie above the mean; none where all are alike but for rounding."""
-    rounding = 1e-12 * np.abs(relevance).max()
+    rounding = _ROUNDING * np.abs(relevance).max()
     return np.asarray(relevance - relevance.mean() > rounding)
 
 

@@ -1,13 +1,16 @@
 """Token overlap: how many top words of one class are top words of another class, too.
 
-The protocol is reconstructed from a description of Hou and Castanon 2023, section 3.2: the top
-words of every class, weighted by inverse document frequency, should be other words than those of
-the other classes. Classes about different things differ in their words whatever is explained, so
-a value is read beside that of random relevance on the same items.
+Hou and Castanon 2023, section 3.2: the relevance of a word is summed over all texts of a predicted
+class and weighted by how rare the word is in everyday language, its inverse document frequency in a
+reference corpus; the top words of every class should be other words than those of the others. With
+`reference` that is what is computed, of words in lower case where the paper has word pieces.
+Without, the items themselves are the corpus, and what every class is full of heads a class.
+Classes about different things differ in their words whatever is explained, so a value is read
+beside that of random relevance on the same items.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import fsum, log
 from typing import Any
@@ -16,33 +19,61 @@ import numpy as np
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Case, Scored, unmeasured
+from transexplain.evaluating.metrics.reference_corpus import rarity_in
 
 #: how many words are listed for each class, the axis of the curve
 COUNTS = (5, 10, 20, 30, 40, 50, 75, 100)
-#: words of each class that a reader is shown
-SHOWN = 10
+#: words of each class among which those that two classes share are named, as in tables 3 to 9
+LISTED = 50
+_KEPT = 20  #: words of an item, without a reference
 
 
-def token_overlap(case: Case, *, keep: int = 20) -> Scored:
+def token_overlap(
+    case: Case,
+    *,
+    keep: int | None = None,
+    reference: str | None = None,
+    reference_version: str | None = None,
+) -> Scored:
     """What `overlap` needs of one item; the item alone has no value.
 
     The detail holds its class, its distinct words in lower case, those of most relevance first,
-    and the relevance of the first `keep` (the sum over all places where a word stands). Words of
-    no or negative relevance do not speak for the class: they are listed, but none is kept. Raises
-    ConfigurationError.
+    and the relevance of the first `keep` (the sum over all places where a word stands). Without a
+    reference, words of no or negative relevance are listed, but none is kept, and `keep` is 20;
+    with one, all words are kept with their sign, and their rarity there is beside.
+
+    Args:
+        case: of a text.
+        keep: words of the item that count; None: 20, or all with a reference.
+        reference: `wordfreq:en`, or `FILE#COLUMN` of texts; see `rarity_in`.
+        reference_version: its sha256 or version, which a plan has.
+
+    Raises:
+        ConfigurationError: `keep` is no number of words, or the reference cannot be read.
     """
-    if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+    if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
         raise ConfigurationError(f"keep is a whole number of at least 1, not {keep!r}")
     sums: dict[str, float] = defaultdict(float)
     for word in case.attribution.words():
         sums[word.text.strip().lower()] += word.relevance
     ordered = sorted(sums, key=lambda word: (-sums[word], word))
-    kept = [sums[word] for word in ordered[:keep] if sums[word] > 0]
     if not ordered:
         return unmeasured("the item comes without words")
+    detail: dict[str, Any] = {"class": case.attribution.class_name, "words": ordered}
+    if reference is None:
+        first = ordered[: keep or _KEPT]
+        return Scored(
+            value=None, detail={**detail, "relevance": [sums[w] for w in first if sums[w] > 0]}
+        )
+    rarity = rarity_in(reference, reference_version)
+    first = ordered[:keep]
     return Scored(
         value=None,
-        detail={"class": case.attribution.class_name, "words": ordered, "relevance": kept},
+        detail={
+            **detail,
+            "relevance": [sums[word] for word in first],
+            "rarity": [rarity(word) for word in first],
+        },
     )
 
 
@@ -50,45 +81,69 @@ def overlap(details: Sequence[Mapping[str, Any]]) -> Scored:
     """The mean share of words that the lists of two classes have in common, lower is better.
 
     A word's score for a class is the sum of its kept relevance over the items of that class, times
-    log(N / n): n of all N items hold the word. Words of one item alone are left out: no two classes
-    can share them, and as the rarest they would fill every list, whatever the method. At each of
-    COUNTS the list of a class is its first k words of positive score, and the share is that of the
-    shorter list of a pair (a class may have fewer than k words). The curve is the mean over the
-    pairs of classes that have words, the value the mean of the curve; the detail holds the first
-    words of every class. Details without words (items that failed) are left out.
+    its rarity. Where the details have none, it is log(N / n): n of all N items hold the word, and
+    words of one item alone are left out: no two classes can share them, and as the rarest they
+    would fill every list, whatever the method. At each of COUNTS the list of a class is its first k
+    words of positive score, and the share is that of the shorter list of a pair (a class may have
+    fewer than k words; where all have k, the mean over pairs is the paper's sum over pairs by
+    C (C - 1) / 2 times k). The curve is the mean over the pairs of classes that have words, the
+    value the mean of the curve. The detail holds the first `LISTED` words of every class and, of
+    every pair, those that both list. Details without words (items that failed) are left out.
     """
     given = [detail for detail in details if detail.get("words")]
-    lists = _lists(given)
+    weighed = bool(given) and all("rarity" in detail for detail in given)
+    lists = _lists(given, _rarity(given) if weighed else _rarity_here(given))
     if len(lists) < 2:
-        return unmeasured("fewer than two classes have words that stand in several items")
-    pairs = list(combinations(lists.values(), 2))
+        several = "" if weighed else " that stand in several items"
+        return unmeasured(f"fewer than two classes have words{several}")
+    pairs = list(combinations(lists, 2))
     curve = tuple(
-        float(np.mean([_shared(one[:count], other[:count]) for one, other in pairs]))
+        float(np.mean([_share(lists[one][:count], lists[two][:count]) for one, two in pairs]))
         for count in COUNTS
     )
-    shown = {name: words[:SHOWN] for name, words in lists.items()}
-    return Scored(value=float(np.mean(curve)), curve=curve, detail=shown)
+    first = {name: words[:LISTED] for name, words in lists.items()}
+    shared = [
+        {"classes": [one, two], "words": [word for word in first[one] if word in first[two]]}
+        for one, two in pairs
+    ]
+    return Scored(
+        value=float(np.mean(curve)), curve=curve, detail={"lists": first, "shared": shared}
+    )
 
 
-def _lists(details: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def _rarity(details: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Word -> its rarity in the reference."""
+    return {
+        word: rarity
+        for one in details
+        for word, rarity in zip(one["words"], one["rarity"], strict=False)
+    }
+
+
+def _rarity_here(details: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Word of several items -> its rarity among these items."""
+    holding = Counter(word for one in details for word in one["words"])
+    return {word: log(len(details) / n) for word, n in holding.items() if n > 1}
+
+
+def _lists(
+    details: Iterable[Mapping[str, Any]], rarity: Mapping[str, float]
+) -> dict[str, list[str]]:
     """Per class its words of positive score, best first; classes without any are left out."""
-    holding = Counter(word for detail in details for word in detail["words"])
     kept: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for detail in details:
-        for word, relevance in zip(detail["words"], detail["relevance"], strict=False):
-            kept[detail["class"]][word].append(relevance)
+    for one in details:
+        for word, relevance in zip(one["words"], one["relevance"], strict=False):
+            kept[one["class"]][word].append(relevance)
     lists = {}
     for name in sorted(kept):
         # exact sums: the order of the items makes no difference
         scores = {
-            word: fsum(parts) * log(len(details) / holding[word])
-            for word, parts in kept[name].items()
-            if holding[word] > 1
+            word: fsum(given) * rarity[word] for word, given in kept[name].items() if word in rarity
         }
         positive = [word for word, score in scores.items() if score > 0]
         lists[name] = sorted(positive, key=lambda word: (-scores[word], word))
     return {name: words for name, words in lists.items() if words}
 
 
-def _shared(one: Sequence[str], other: Sequence[str]) -> float:
+def _share(one: Sequence[str], other: Sequence[str]) -> float:
     return len(set(one) & set(other)) / min(len(one), len(other))

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from transexplain.evaluating.metrics.metric_table import Better
+from transexplain.evaluating.metrics.token_overlap import LISTED
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, Stroke, stroke
 from transexplain.reports.evaluation.evaluation_records import (
@@ -41,6 +42,9 @@ BETTER: dict[Better, str] = {
     "neither": "Neither way is better",
 }
 _ARROWS: dict[Better, str] = {"higher": "↑", "lower": "↓", "neither": ""}
+
+#: words of a class that a page shows; the JSON has all that are listed
+_SHOWN_WORDS = 20
 
 Ends = tuple[float, float]
 
@@ -77,6 +81,8 @@ def render(summary: EvaluationSummary) -> str:
         strip_ends=_ends,
         chart=lambda table: drawings[id(table)],
         scatters=lambda table: scatters[id(table)],
+        shown=_SHOWN_WORDS,
+        listed=LISTED,
         scripts=charts.scripts() if any((*drawings.values(), *scatters.values())) else (),
         swatch=lambda row: _swatch(_stroke(row, strokes)),
         baseline=lambda name: baseline(name, evaluated.modality),
@@ -170,7 +176,8 @@ def _scatters(table: Table) -> tuple[tuple[Row, charts.Drawing], ...]:
 
 def _stroke(row: Row, strokes: dict[str, int]) -> Stroke:
     """The same for a method in every chart of the page."""
-    return stroke(strokes.get(row.method, 0), row.kind)
+    kind = "method" if row.kind == "prediction" else row.kind
+    return stroke(strokes.get(row.method, 0), kind)
 
 
 def _swatch(look: Stroke) -> Markup:
@@ -245,6 +252,8 @@ _SCORES: Columns[_Scored] = (
     Column("mean", lambda one: one[1].mean),
     Column("low", lambda one: one[1].interval[0] if one[1].interval else None),
     Column("high", lambda one: one[1].interval[1] if one[1].interval else None),
+    Column("draws", lambda one: one[1].spread.draws if one[1].spread else None),
+    Column("sd_of_draws", lambda one: one[1].spread.deviation if one[1].spread else None),
     Column("best", lambda one: one[0].best),
     Column("correlation", lambda one: one[1].correlation),
     _of_difference("common_items", lambda versus: versus.items),
@@ -276,18 +285,39 @@ def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
     yield markdown_text(f"{read}{hidden}")
     yield ""
     columns = _method_columns(size)
+    if not any(row.spread for row in table.rows):
+        columns = (*columns[:3], *columns[4:])
     if table.pair:  # no row is compared with a best
         columns = (*columns[:-2], Column("Correlation", correlation, right=True))
     yield from markdown_table(columns, table.rows)
+    yield ""
+    for row in table.rows:
+        yield from _words(row)
+
+
+def _words(row: Row) -> Iterator[str]:
+    """The words that a method lists for the classes, where the metric lists any."""
+    if not row.lists:
+        return
+    yield f"Words of {markdown_text(row.method)}:"
+    yield ""
+    for one in row.lists:
+        words = markdown_text(", ".join(one.words[:_SHOWN_WORDS]))
+        yield f"- {markdown_text(one.class_name)}: {words}"
+    for pair in row.shared:
+        words = markdown_text(", ".join(pair.words)) or "none"
+        both = markdown_text(" and ".join(pair.classes))
+        yield f"- in the first {LISTED} of {both}: {words}"
     yield ""
 
 
 def _method_columns(size: float) -> Columns[Row]:
     """Of the table of one metric, whose numbers have the decimals of `size`."""
     return (
-        Column("Method", lambda row: row.method),
+        Column("Method", _named),
         Column("Mean", lambda row: "" if row.mean is None else value(row.mean, size), right=True),
         Column("95 % interval", lambda row: span(row.interval, size), right=True),
+        Column("SD of draws", lambda row: _deviation(row, size), right=True),
         Column("Items", lambda row: f"{row.items:,}", right=True),
         Column(
             "Missing",
@@ -296,6 +326,14 @@ def _method_columns(size: float) -> Columns[Row]:
         Column("Difference to best", lambda row: _to_best(row, size), right=True),
         Column("Adjusted p", lambda row: p_value(row.difference), right=True),
     )
+
+
+def _deviation(row: Row, size: float) -> str:
+    return value(row.spread.deviation, size) if row.spread else ""
+
+
+def _named(row: Row) -> str:
+    return f"{row.method} (mean of {row.spread.draws} draws)" if row.spread else row.method
 
 
 def _to_best(row: Row, size: float) -> str:

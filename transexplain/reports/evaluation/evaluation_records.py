@@ -13,7 +13,7 @@ from transexplain.reports.report_section import Statement
 SCHEMA_VERSION = 1
 
 Interval = tuple[float, float]
-RowKind = Literal["method", "random", "oracle"]
+RowKind = Literal["method", "random", "oracle", "prediction"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,12 +28,38 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ClassWords:
+    """The top words of one class by one method."""
+
+    class_name: str
+    words: tuple[str, ...]  #: lower case, best first; hashes where texts were not stored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedWords:
+    """The words that the lists of two classes have in common."""
+
+    classes: tuple[str, str]
+    words: tuple[str, ...]  #: in the order of the first class
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """How the values of several draws of random relevance differ, each over all items."""
+
+    draws: int
+    deviation: float  #: standard deviation, of a sample
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One method in the table of one metric."""
 
     method: str  #: label
     kind: RowKind
-    rank: int | None  #: among methods, 1 is best; None: random, oracle, or nothing is better
+    rank: int | None  #: among methods, 1 is best; None: no method, or nothing is better
     items: int  #: measured on
     missing: Mapping[str, int]  #: why there is no value -> items
     mean: float | None  #: of a corpus metric: the value over all items
@@ -43,6 +69,9 @@ class Row:
     #: Pearson's, of the table's pair over items; None: it has none, or one number never differs
     correlation: float | None = None
     points: tuple[tuple[float, float], ...] = ()  #: the pairs of some items, evenly spaced
+    lists: tuple[ClassWords, ...] = ()  #: of every class; empty: the metric lists no words
+    shared: tuple[SharedWords, ...] = ()  #: of every pair of these lists
+    spread: Spread | None = None  #: of random relevance drawn several times
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

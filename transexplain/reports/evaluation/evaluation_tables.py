@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from scipy.stats import rankdata
 
@@ -11,11 +12,13 @@ from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import load
 from transexplain.reports.evaluation.evaluation_records import (
+    ClassWords,
     Evaluated,
     EvaluationSummary,
     Interval,
     Row,
     RowKind,
+    SharedWords,
     Table,
 )
 from transexplain.reports.evaluation.evaluation_text import headline
@@ -35,7 +38,14 @@ from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.types.relevance_sums import RelevanceSums
-from transexplain.types.scores import ORACLE, RANDOM, EvaluationPlan, MetricScore, MetricSpec
+from transexplain.types.scores import (
+    ORACLE,
+    PREDICTION,
+    RANDOM,
+    EvaluationPlan,
+    MetricScore,
+    MetricSpec,
+)
 from transexplain.version import __version__
 
 #: items of a method in a scatter
@@ -43,11 +53,11 @@ POINTS = 200
 
 
 def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
-    """Label -> what kind of row it is, in the order of the plan, the oracle last."""
+    """Label -> what kind of row it is, in the order of the plan, those of no method last."""
     found: dict[str, RowKind] = {
         one.label: "random" if one.method.name == RANDOM else "method" for one in plan.methods
     }
-    return {**found, ORACLE: "oracle"}
+    return {**found, ORACLE: "oracle", PREDICTION: "prediction"}
 
 
 def titled(spec: MetricSpec) -> str:
@@ -104,6 +114,7 @@ def _averaged(
     means = [column.mean() for column in chosen]
     curves = [column.mean_curve() for column in chosen]
     rows = _rows(known, chosen, counts, means, intervals(values, seed), curves)
+    rows = [replace(row, spread=one.spread()) for row, one in zip(rows, chosen, strict=True)]
     reference = _best(rows, facts)
     if reference is None:
         return rows, None
@@ -126,7 +137,7 @@ def _together(
     rows = [
         replace(row, missing={**row.missing, one.scored.reason: len(one.items)})
         if one.scored.value is None and one.items
-        else row
+        else replace(_with_words(row, one.scored.detail), spread=one.spread)
         for row, one in zip(rows, found, strict=True)
     ]
     reference = _best(rows, facts)
@@ -137,6 +148,22 @@ def _together(
         for place, (row, one) in enumerate(zip(rows, found, strict=True))
     ]
     return rows, reference
+
+
+def _with_words(row: Row, detail: Mapping[str, Any]) -> Row:
+    """A row with the words that its method lists for each class, where the metric lists any."""
+    return replace(
+        row,
+        lists=tuple(
+            ClassWords(class_name=name, words=tuple(words))
+            for name, words in detail.get("lists", {}).items()
+        ),
+        shared=tuple(
+            SharedWords(classes=(one, other), words=tuple(pair["words"]))
+            for pair in detail.get("shared", ())
+            for one, other in (pair["classes"],)
+        ),
+    )
 
 
 def _rows(
@@ -190,7 +217,7 @@ def _cost(row: Row, facts: MetricFacts) -> float:
 
 
 def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
-    """Rows with their ranks: methods by mean, those without one last, then random, then oracle."""
+    """Rows with their ranks: methods by mean, those without one last, then what is no method."""
     real = [row for row in rows if row.kind == "method"]
     if facts.pair:
         real.sort(
@@ -202,7 +229,9 @@ def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
         ranked = [replace(row, rank=int(rank)) for row, rank in zip(able, ranks, strict=True)]
         ranked.sort(key=lambda row: row.rank or 0)
         real = [*ranked, *(row for row in real if row.mean is None)]
-    others = [row for kind in ("random", "oracle") for row in rows if row.kind == kind]
+    others = [
+        row for kind in ("random", "oracle", "prediction") for row in rows if row.kind == kind
+    ]
     return (*real, *others)
 
 

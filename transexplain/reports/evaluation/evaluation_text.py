@@ -211,6 +211,9 @@ _BASELINES = {
     ("mean", "image"): "0 in the model's input, the mean colour",
     ("black", "image"): "black",
     ("blur", "image"): "the picture, blurred",
+    ("auto", "nodes"): "nothing: hidden nodes are removed, else their features are 0 (auto)",
+    ("remove", "nodes"): "nothing: hidden nodes are removed, with their rows and columns (remove)",
+    ("zero", "nodes"): "nodes whose features are 0",
 }
 
 
@@ -254,6 +257,10 @@ def _notes(summary: EvaluationSummary) -> Iterator[str]:
     )
 
 
+def _every(tables: Sequence[Table]) -> Iterator[Row]:
+    return (row for table in tables for row in table.rows)
+
+
 def _special(tables: Sequence[Table]) -> Iterator[str]:
     if any(table.corpus for table in tables):
         yield (
@@ -265,6 +272,18 @@ def _special(tables: Sequence[Table]) -> Iterator[str]:
         yield (
             "Methods were measured on different numbers of items, which stand in each row: means "
             "are over all of a method's items, differences over common ones."
+        )
+    if drawn := max((row.spread.draws for row in _every(tables) if row.spread), default=0):
+        yield (
+            f"Random relevance is drawn {drawn} times: its value of an item is the mean over the "
+            "draws, and the standard deviation (SD) is that of the draws' values over all items, "
+            "which says how far one draw may lie from it. Metrics that do not depend on where the "
+            "relevance lies, and those that explain again, have the first draw alone."
+        )
+    if any(row.kind == "prediction" for row in _every(tables)):
+        yield (
+            "The row `prediction` of the runtime is a forward pass alone, which every method needs "
+            "as well: what is beyond it is the price of the explanation."
         )
     if any(table.pair for table in tables):
         yield (

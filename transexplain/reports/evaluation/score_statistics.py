@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap, false_discovery_control, permutation_test
 
 from transexplain.evaluating.metrics.metric_table import Scored, unmeasured
-from transexplain.reports.evaluation.evaluation_records import Difference, Interval
+from transexplain.reports.evaluation.evaluation_records import Difference, Interval, Spread
 from transexplain.types.scores import MetricScore
 
 ScoreMatrix = NDArray[np.float64]
+
+
+def spread_of(values: Sequence[float | None]) -> Spread | None:
+    """Of the values of several draws; None below two, and where one has none."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or len(known) < len(values):
+        return None
+    deviation = float(np.std(known, ddof=1))
+    return Spread(draws=len(known), deviation=deviation, low=min(known), high=max(known))
 
 
 @dataclass(slots=True)
@@ -30,6 +39,9 @@ class Column:
     curves: int = 0  #: items in the sum
     odd: bool = False  #: curves differ in length, so that there is no mean curve
     pairs: "array[float]" = field(default_factory=lambda: array("d"))  #: two numbers of an item
+    #: of random relevance drawn several times: sums over items of each draw's values
+    drawn: ScoreMatrix | None = None
+    uneven: bool = False  #: items differ in their draws, so that no draw has a mean
 
     def add(self, number: int, score: MetricScore, corpus: bool) -> None:
         """Count one score of the item `number`."""
@@ -41,6 +53,7 @@ class Column:
             self.items.append(number)
             self.values.append(score.value)
             self._add_curve(score.curve)
+            self._add_draws(score.detail.get("draws", ()))
             self.pairs.extend(score.detail.get("pair", ()))
 
     def _add_curve(self, points: tuple[float, ...]) -> None:
@@ -53,6 +66,20 @@ class Column:
             return
         self.curve += points
         self.curves += 1
+
+    def _add_draws(self, values: Sequence[float]) -> None:
+        if self.drawn is None:
+            self.drawn = np.zeros(len(values))
+        if len(self.drawn) != len(values):
+            self.uneven = True
+            return
+        self.drawn += values
+
+    def spread(self) -> Spread | None:
+        """Of the draws' means over the items; None where relevance was drawn once or never."""
+        if self.drawn is None or self.uneven or not self.values:
+            return None
+        return spread_of((self.drawn / len(self.values)).tolist())
 
     def mean(self) -> float | None:
         """Over the measured items; None where there is none."""
@@ -238,6 +265,7 @@ class Whole:
     scored: Scored
     items: frozenset[int]  #: that it was made of
     halves: tuple[float | None, ...]  #: the value of each; None: it could not be computed
+    spread: Spread | None = None  #: of random relevance drawn several times
 
     @property
     def interval(self) -> Interval | None:
@@ -275,16 +303,31 @@ def minus(one: Whole, best: Whole) -> Difference | None:
 
 
 def _whole(column: Column, join: Join, halves: list[list[int]]) -> Whole:
-    details = dict(column.details)
+    """Of all its details; of those of several draws the mean, and halves of the first draw."""
+    every = [(number, detail.get("draws") or [detail]) for number, detail in column.details]
+    draws = min((len(drawn) for _, drawn in every), default=0)
+    joined = [join([drawn[place] for _, drawn in every]) for place in range(draws)]
+    details = {number: drawn[0] for number, drawn in every}
     found: list[float | None] = []
     for half in halves if len(details) >= FEWEST else ():
         chosen = [details[number] for number in half if number in details]
         found.append(join(chosen).value if chosen else None)
     return Whole(
-        scored=join(list(details.values())) if details else unmeasured("no item was measured"),
+        scored=_mean_of(joined) if joined else unmeasured("no item was measured"),
         items=frozenset(details),
         halves=tuple(found),
+        spread=spread_of([one.value for one in joined]),
     )
+
+
+def _mean_of(draws: Sequence[Scored]) -> Scored:
+    """The value and the curve that draws have on average, where all have one."""
+    values = [one.value for one in draws if one.value is not None]
+    if len(draws) == 1 or len(values) < len(draws):
+        return next((one for one in draws if one.value is None), draws[0])
+    points = zip(*(one.curve for one in draws), strict=True)
+    curve = tuple(math.fsum(at_point) / len(draws) for at_point in points)
+    return Scored(value=math.fsum(values) / len(draws), curve=curve, detail=draws[0].detail)
 
 
 def _interval(value: float | None, halves: Sequence[float | None]) -> Interval | None:

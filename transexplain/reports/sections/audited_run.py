@@ -52,6 +52,7 @@ class Audited:
     stride: int | None = None  #: positions of text between windows; None: no overlap
     long_text_join: str = "mean"  #: of the windows' logits
     task: str = "audit"  #: `imported`: the attributions were made elsewhere
+    recogniser: str = ""  #: software and model that found entities in texts; "": none did
     inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
     manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
 
@@ -88,6 +89,7 @@ def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
         stride=plan.stride,
         long_text_join=plan.long_text_join,
         task=plan.task,
+        recogniser=plan.recogniser.name if plan.recogniser else "",
         inputs_digest=manifest.name,
         manifest_digest=manifest.sha256,
     )
@@ -141,14 +143,15 @@ _INPUT_LAYERS = {
     "encoder": "the input of the first layer",
     "words": "the word embeddings",
     "pixels": "the pixels, summed over colours",
+    "nodes": "the features of the nodes",
 }
 _READING = (
     "Relevance says what the model's arithmetic used for these items. It does not say what the "
-    "model would have answered had the text or picture been different."
+    "model would have answered had the text, picture or graph been different."
 )
 _PERTURBED = (
-    "Relevance says how the model's answer changed when a token or patch was absent. What stood in "
-    "its place is in the notes of every explanation, and the numbers depend on it."
+    "Relevance says how the model's answer changed when a token, patch or node was absent. What "
+    "stood in its place is in the notes of every explanation, and the numbers depend on it."
 )
 
 
@@ -241,6 +244,13 @@ def _pooling(run: AuditRun) -> Iterator[str]:
             "Heatmaps are upsampled bilinearly and laid over the part of the picture that the "
             "model saw; edges that its preparation cuts off stay uncoloured."
         )
+    elif run.plan.model.modality == "nodes":
+        yield (
+            "The relevance of a node is that of all its features. Virtual nodes are not drawn"
+            f"{'' if no_ledger else ': their share is in the ledger'}. Names of nodes are weighted "
+            "by rarity with the inverse document frequency: ln(N / documents), N all explanations "
+            "for the target whatever the class, documents those of graphs with such a node."
+        )
     else:
         yield (
             "The relevance of a word is the sum over its pieces. Special tokens are no words"
@@ -250,9 +260,9 @@ def _pooling(run: AuditRun) -> Iterator[str]:
             "class, documents those of texts with the word."
         )
     yield (
-        "One colour scale serves all examples: its end is the value that the strongest word or "
-        f"patch of {SHARE * 100:.0f}\u00a0% of all explanations does not exceed. On an example's "
-        "own scale its strongest word or patch has the full colour."
+        "One colour scale serves all examples: its end is the value that the strongest word, "
+        f"patch or node of {SHARE * 100:.0f}\u00a0% of all explanations does not exceed. On an "
+        "example's own scale its strongest has the full colour."
     )
 
 
@@ -283,7 +293,7 @@ _RULES: Mapping[type, RedactionRules] = {
             **kept(
                 "run_id name state created finished plan_digest version model_digest dtype device "
                 "modality classes fingerprint method targets at unit long_text max_length payload "
-                "window stride long_text_join task inputs_digest manifest_digest"
+                "window stride long_text_join task recogniser inputs_digest manifest_digest"
             ),
         }
     ),

@@ -40,7 +40,7 @@ class PositionPart:
 class WordRow:
     """One word over all items of a class."""
 
-    word: str  #: lower case
+    word: str  #: lower case; the name of a node as it is
     mean: float  #: relevance per mention
     total: float
     mentions: int
@@ -79,11 +79,12 @@ _SMALL = 100  # items; with fewer, two documents are enough
 
 
 def views(
-    total: ShardAggregate, seen: SeenTotals, targets: Sequence[str]
+    total: ShardAggregate, seen: SeenTotals, targets: Sequence[str], modality: str = "text"
 ) -> tuple[tuple[ClassView, ...], int]:
     """A view of each (target, class), by target as requested, then the most frequent class first.
 
-    The second value counts the pairs left out.
+    Of graphs names of nodes take the place of words; they stand in no order. The second value
+    counts the pairs left out.
     """
     place = {target: number for number, target in enumerate(targets)}
     keys = sorted(
@@ -95,7 +96,7 @@ def views(
     shown = sorted(sorted(keys, key=lambda key: -seen.count[key])[:CLASSES], key=keys.index)
     rare = rare_words(shown, total, seen.count, minimum)
     found = tuple(
-        _view(total, seen, key, heatmaps.get(key), minimum, words)
+        _view(total, seen, key, heatmaps.get(key), minimum, words, of_text=modality == "text")
         for key, words in zip(shown, rare, strict=True)
     )
     return found, len(keys) - len(shown)
@@ -108,8 +109,10 @@ def _view(
     heatmap: MeanHeatmap | None,
     minimum: int,
     rare: RareWords,
+    *,
+    of_text: bool,
 ) -> ClassView:
-    words = [_word(one) for one in total.words(*key) if one.documents >= minimum]
+    words = [_word(one, of_text=of_text) for one in total.words(*key) if one.documents >= minimum]
     return ClassView(
         target=key[0],
         class_name=key[1],
@@ -125,7 +128,7 @@ def _view(
         rare_overlap=rare.overlap,
         rare_shared=rare.shared,
         weighted=rare.weighted,
-        positions=tuple(_part(one) for one in total.positions.parts(*key)),
+        positions=tuple(_part(one) for one in total.positions.parts(*key)) if of_text else (),
     )
 
 
@@ -138,7 +141,7 @@ def _part(one: PartTotal) -> PositionPart:
     )
 
 
-def _word(one: WordTotal) -> WordRow:
+def _word(one: WordTotal, *, of_text: bool) -> WordRow:
     return WordRow(
         word=one.word,
         mean=one.relevance / one.mentions,
@@ -146,7 +149,7 @@ def _word(one: WordTotal) -> WordRow:
         mentions=one.mentions,
         documents=one.documents,
         magnitude=one.magnitude,
-        function=says_little(one.word),
+        function=of_text and says_little(one.word),
     )
 
 

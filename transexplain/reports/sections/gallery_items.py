@@ -13,19 +13,21 @@ from transexplain.data.image_files import load_image
 from transexplain.data.source_files import inside
 from transexplain.errors import ItemError
 from transexplain.reports.coloured_text import MentionMark, marked_html
+from transexplain.reports.graph_drawing import GraphShape, node_link, nodes_of, stored_shapes
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
 from transexplain.reports.report_section import Section
 from transexplain.reports.survey import Reason
-from transexplain.store import results
+from transexplain.store import results, runs
 from transexplain.store.database import Database
+from transexplain.types.graphs import TEXT
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention, PatchGrid
 from transexplain.types.words import UNKNOWN, Span, largest, size_of, spans_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """One attribution of a gallery item: words of a text, or a picture's grid."""
+    """One attribution of a gallery item: words of a text, a picture's grid, or a graph's nodes."""
 
     target: str
     class_name: str
@@ -34,6 +36,7 @@ class Explanation:
     words: tuple[Span, ...]
     grid: Grid | None
     box: tuple[float, float, float, float] | None = None  #: part of the picture under the grid
+    nodes: tuple[float, ...] = ()  #: relevance of the nodes of a graph that is drawn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +56,8 @@ class GalleryItem:
     more: int  #: explanations of this item that are not shown
     groups: tuple[str, ...] = ()  #: mentioned in it, by name; empty, too, where no audit looked
     mentions: tuple[MentionMark, ...] = ()  #: where in `text`, in its order; they do not overlap
+    shape: GraphShape | None = None  #: of a graph that is drawn; its words say the same
+    about: str = ""  #: the text of a graph, a molecule's SMILES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,15 +131,18 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
     """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
     found: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
+    names: dict[str, list[str]] = {}  # of the nodes of graphs
     for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
         kept = found.setdefault(one.item_id, [])
         if len(kept) == EXPLANATIONS:
             more[one.item_id] = more.get(one.item_id, 0) + 1
             continue
         kept.append(one)
+        if one.text is None and not isinstance(one.features, PatchGrid):
+            names[one.item_id] = nodes_of(one)[0]
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
-    order = {reason: place for place, reason in enumerate(("wrong", "strong", "first"))}
-    shown = sorted(chosen.items(), key=lambda entry: order[entry[1]])
+    shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
+    shapes = stored_shapes(runs.get(db, run_id).plan, outcomes, names) if names else {}
     return Gallery(
         scale=scale,
         items=tuple(
@@ -144,6 +152,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
                 found.get(item_id, ()),
                 more=more.get(item_id, 0),
                 mentions=mentions.get(item_id, ()),
+                shape=shapes.get(item_id),
             )
             for item_id, reason in shown
             if item_id in outcomes
@@ -190,6 +199,7 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
         grid, box = grid_of(one.relevance), one.features.box
     else:
         text, words = spans_of(one)
+    nodes = () if one.text is not None or grid else tuple(nodes_of(one)[1].tolist())
     shown = tuple(word for word in words if word.end <= CHARACTERS)
     return (
         text,
@@ -201,6 +211,7 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
             words=shown,
             grid=grid,
             box=box,
+            nodes=nodes,
         ),
         max((word.end for word in words), default=0),
     )
@@ -213,6 +224,7 @@ def gallery_item(
     *,
     more: int = 0,
     mentions: Sequence[Mention] = (),
+    shape: GraphShape | None = None,
 ) -> GalleryItem:
     """What a page shows of an item and of these of its attributions; `more` are left out."""
     explained = [_explanation(one) for one in attributions]
@@ -236,6 +248,8 @@ def gallery_item(
         more=more,
         groups=tuple(sorted({one.group for one in mentions})),
         mentions=tuple(_marks(mentions, text[:CHARACTERS])) if placed else (),
+        shape=shape,
+        about=str(outcome.meta.get(TEXT, "")) if shape is not None else "",
     )
 
 
@@ -291,16 +305,24 @@ _RULES: Mapping[type, RedactionRules] = {
             "hidden": empty(0),
             "unread_from": empty(None),
             "source": empty(None),
+            "shape": empty(None),
+            "about": empty(""),
             **dict.fromkeys(("groups", "mentions"), empty(())),
             "explanations": _over_blocks,
             **kept("reason label predicted truncated more"),
         }
     ),
     Explanation: RedactionRules(
-        fields={"words": within, **kept("target class_name logit largest grid box")}
+        fields={
+            "words": within,
+            "nodes": empty(()),
+            **kept("target class_name logit largest grid box"),
+        }
     ),
     # `_over_blocks` puts them over blocks
     Span: RedactionRules(fields=kept("start end relevance")),
+    # `shape` is emptied
+    GraphShape: RedactionRules(fields=kept("names places edges")),
     # `mentions` is emptied
     MentionMark: RedactionRules(fields=kept("start end entity groups")),
 }
@@ -330,11 +352,18 @@ def _picture_of(item: GalleryItem, root: str, scale: float) -> Shown | None:
     return show(item, root, scale)
 
 
+def _graph_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
+    assert item.shape is not None
+    label = f"relevance of the nodes of {item.item_id} for {one.class_name}"
+    return node_link(item.shape, one.nodes, label=label, scale=scale, own=True)
+
+
 def _drawing(report: Any) -> Mapping[str, Any]:
     found, root = report.gallery, report.audited.root
     return {
         "gallery": _by_reason(found),
         "text_of": lambda item, one: _text_of(item, one, found.scale),
+        "graph_of": lambda item, one: _graph_of(item, one, found.scale),
         "picture_of": lambda item: _picture_of(item, root, found.scale),
     }
 

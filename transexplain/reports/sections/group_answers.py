@@ -74,7 +74,7 @@ def group_answers(
         relevance=rows,
         found={one.group: _found(one) for one in matching},
         no_swaps="" if swaps else _why_no_swaps(plan, total),
-        kind="region" if plan.model.modality == "image" else "swap",
+        kind="swap" if plan.model.modality == "text" else "region",
     )
     verdicts = group_verdicts(evidence, references, limits, plan.correction)
     proxies = proxies_of(db, run, verdicts, references, counted)
@@ -145,11 +145,9 @@ def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
     """The reason why no mention was swapped, or no region hidden; "": some were."""
     if plan.task == "imported":
         return "the attributions were imported and the model is not available"
-    if plan.model.modality == "nodes":
-        return "names are swapped in texts, and regions hidden in pictures"
     if not _named(plan):
         return f"the model has more than {MOST} classes and no target names one (class:NAME)"
-    if plan.model.modality == "image":
+    if plan.model.modality != "text":
         return _why_no_regions(plan)
     if plan.check is None:
         return "groups.check is 0"
@@ -161,18 +159,21 @@ def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
 
 
 def _why_no_regions(plan: AuditPlan) -> str:
-    """The reason why no region of pictures was hidden."""
+    """The reason why no region of pictures, or substructure of graphs, was hidden."""
+    graphs = plan.model.modality == "nodes"
+    items, regions = ("graphs", "substructures") if graphs else ("pictures", "regions")
     marked = [one.name for one in plan.groups if not is_whole(plan, one.name)]
     if len(marked) < 2:
-        return "groups of whole pictures have none; data.spans names a column of marked regions"
+        return f"groups of whole {items} have none; data.spans names a column of marked {regions}"
     if plan.check is None:
-        return "groups.check is 0, or the first pictures have no regions of two groups"
+        return f"groups.check is 0, or the first {items} have no {regions} of two groups"
     if not plan.check.regions:
         return (
-            "the first pictures have no regions of two groups, or the version of the run hid none"
+            f"the first {items} have no {regions} of two groups, or the version of the run hid none"
         )
     return (
-        "no region of both sides was drawn that the model sees and that leaves some of the picture"
+        f"no {regions} of both sides were drawn that the model sees and that leave some of the "
+        f"{items}"
     )
 
 
@@ -293,7 +294,7 @@ def verdict_statements(verdicts: Sequence[GroupVerdict], most: int) -> Iterator[
 
 
 def by_regions(found: Sequence[Counterfactual]) -> bool:
-    """Whether they are of hidden regions of pictures, and not of swapped mentions."""
+    """Whether they are of hidden regions (or substructures), and not of swapped mentions."""
     return any(one.kind == "region" for one in found)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.entity_ranking import Ranking, rankings
+from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.group_cells import cells_of, reference_name
 from transexplain.analysis.groups.group_controls import Placebo, Planted, placebo, planted
 from transexplain.analysis.groups.group_splits import Split, splits, with_reversals
@@ -52,7 +53,8 @@ from transexplain.reports.sections.group_relevance import (
 from transexplain.reports.sections.mixed_section import compared
 from transexplain.store.database import Database
 from transexplain.types.findings import Correction, GroupStatistic, Practical
-from transexplain.types.plans import AmbiguityPolicy, AuditRun
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import AmbiguityPolicy, AuditRun, RecogniserPlan
 
 _RANKED = 10  #: entities at either end
 
@@ -253,9 +255,13 @@ def group_notes(run: AuditRun) -> Iterator[str]:
     """How groups are found, compared and checked, a paragraph each."""
     if not run.plan.groups:
         return
-    matching = run.plan.matching
+    matching, recogniser = run.plan.matching, run.plan.recogniser
+    if recogniser is not None:
+        yield _recognised(recogniser, run.plan.groups)
+    whose = "of lexicons " if recogniser is not None else ""
     yield (
-        "Entities are found by their spelling, at word boundaries, longest match first. Names that "
+        f"Entities {whose}are found by their spelling, at word boundaries, longest match first. "
+        "Names that "
         f"are ordinary words too count {_AMBIGUOUS[matching.ambiguous]}; `transexplain matches` "
         "reports how often they were left out, and samples matches for a person to check. A "
         "mention's relevance is the sum over its pieces."
@@ -319,8 +325,11 @@ def _checks(run: AuditRun) -> Iterator[str]:
         ways.append("other names of its group and of its reference took its place")
     if check.regions:
         ways.append(
-            "every region marked in a picture was hidden: filled with the picture's mean colour, "
-            "blurred, and in-painted"
+            "every substructure marked in a graph was hidden: its nodes removed, with the mean "
+            "features of the other nodes, and with features of 0"
+            if run.plan.model.modality == "nodes"
+            else "every region marked in a picture was hidden: filled with the picture's mean "
+            "colour, blurred, and in-painted"
         )
     if check.randomised:
         many = "a model" if check.draws == 1 else f"one of {check.draws} models"
@@ -335,10 +344,24 @@ def _checks(run: AuditRun) -> Iterator[str]:
     )
 
 
+def _recognised(recogniser: RecogniserPlan, groups: Sequence[EntityGroup]) -> str:
+    """Which groups' mentions a recogniser finds, or what else it decides."""
+    found = [one.name for one in groups if one.source.startswith(FOUND_BY)]
+    missed = "What it misses is not counted, and what it takes for an entity is."
+    if not found:
+        return f"{recogniser.name} decides which ambiguous names of the lexicons count. {missed}"
+    return (
+        f"Mentions of {named(found)} were found by a named-entity recogniser, {recogniser.name}, "
+        f"and not by a lexicon. {missed} Its entities are named as the texts spell them, in lower "
+        "case, unless it names them itself: two spellings of one person are two entities."
+    )
+
+
 _AMBIGUOUS: dict[AmbiguityPolicy, str] = {
     "cue": "where a capital, a title or a neighbouring word shows that they are names",
     "always": "wherever they stand",
     "never": "nowhere",
+    "recogniser": "where they lie within an entity that the recogniser found",
 }
 _CORRECTED: dict[Correction, str] = {
     "bh": "adjusted over the whole table by Benjamini and Hochberg",

@@ -14,7 +14,7 @@ from transexplain.types.device_time import DeviceTime
 class HashedFile:
     """One file that decided the numbers."""
 
-    part: str  #: model | dataset | lexicon | explainer
+    part: str  #: model | dataset | lexicon | recogniser | explainer
     name: str
     sha256: str
 
@@ -67,6 +67,10 @@ def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
         yield HashedFile(part="dataset", name=one["name"], sha256=one["sha256"])
     for one in inputs["lexicons"]:
         yield HashedFile(part="lexicon", name=one["name"], sha256=one["sha256"])
+    if recogniser := inputs["plan"].get("recogniser"):
+        yield HashedFile(
+            part="recogniser", name=recogniser["name"], sha256=recogniser["digest"] or "no files"
+        )
     for one in inputs.get("explainers", ()):
         yield HashedFile(part="explainer", name=one["name"], sha256=one["sha256"])
 

@@ -31,7 +31,8 @@ _Found = Iterator[tuple[str, str, str]]
 
 def _data(summary: Any) -> _Found:
     audited, counts = summary.audited, summary.counts
-    rest = "languages, times and uses" if audited.modality == "text" else "cameras, times and uses"
+    rests = {"text": "languages, times and uses", "image": "cameras, times and uses"}
+    rest = rests.get(audited.modality, "ways of making the graphs")
     yield (
         "Other data",
         f"Only items of {short(audited.dataset)} were read; other sources, {rest} may differ.",
@@ -80,8 +81,8 @@ def _explanations(summary: Any) -> _Found:
         return
     yield (
         "Other methods of explanation",
-        f"Relevance is that of {audited.method} alone; another method may rank words or patches "
-        "otherwise.",
+        f"Relevance is that of {audited.method} alone; another method may rank words, patches "
+        "or nodes otherwise.",
         "transexplain evaluate measures several side by side.",
     )
     if (mixed := summary.mixed) is not None:
@@ -131,31 +132,44 @@ def _unexplained(summary: Any) -> list[str]:
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
 
+_UNSPELLED = "Mentions that the lexicon does not spell"
+
+
 def _groups(summary: Any) -> _Found:
     groups = summary.groups
     if groups is None:
         yield (
             "Who or what is mentioned or shown",
             "No groups were given.",
-            "groups: builtin:gender, a lexicon of your own, or marked entities (data.spans)."
-            if summary.audited.modality == "text"
-            else "Regions marked in the pictures (data.spans).",
+            {
+                "text": "groups: builtin:gender, a lexicon of your own, or marked entities "
+                "(data.spans).",
+                "image": "Regions marked in the pictures (data.spans).",
+                "nodes": "Substructures marked in the graphs (data.spans: node_groups).",
+            }[summary.audited.modality],
         )
         return
+    if summary.audited.modality != "nodes":
+        yield from _people()
+    if summary.audited.modality == "text":
+        recogniser = summary.audited.recogniser
+        yield (
+            "Mentions that the recogniser misses" if recogniser else _UNSPELLED,
+            "Pronouns, descriptions and other spellings are not seen.",
+            "data.spans for entities that another program marked"
+            + ("." if recogniser else ", or a recogniser (groups.recogniser)."),
+        )
+    yield from _undecided_groups(groups)
+    yield from _unchecked(summary, groups)
+
+
+def _people() -> _Found:
     yield (
         "People",
         "Groups are mentions or marks in the items. Those who use the system or are judged by it "
         "were not observed.",
         "Who wrote an item or is judged in it, as a column: groups.column.",
     )
-    if summary.audited.modality == "text":
-        yield (
-            "Mentions that the lexicon does not spell",
-            "Pronouns, descriptions and other spellings are not seen.",
-            "data.spans for entities that another program marked.",
-        )
-    yield from _undecided_groups(groups)
-    yield from _unchecked(summary, groups)
 
 
 def _undecided_groups(groups: Groups) -> _Found:
@@ -186,11 +200,14 @@ def _undecided_groups(groups: Groups) -> _Found:
 
 def _unchecked(summary: Any, groups: Groups) -> _Found:
     imported, approximation = summary.audited.task == "imported", summary.approximates
-    if not groups.counterfactuals and summary.audited.modality == "image":
+    if not groups.counterfactuals and summary.audited.modality != "text":
+        graphs = summary.audited.modality == "nodes"
         yield (
-            "A region hidden, another answer",
-            "No regions of two groups were hidden: what they do to the answer is not known.",
-            "" if imported else "data.spans: COLUMN",
+            f"A {'substructure' if graphs else 'region'} hidden, another answer",
+            "None of two groups was hidden: what they do to the answer is not known."
+            if graphs
+            else "No regions of two groups were hidden: what they do to the answer is not known.",
+            "" if imported else f"data.spans: {'node_groups' if graphs else 'COLUMN'}",
         )
     if not groups.counterfactuals and summary.audited.modality == "text":
         yield (

@@ -1,0 +1,326 @@
+"""Mentions by a recogniser: a function of one's own, spaCy, GLiNER; what is missing, and bad."""
+
+import gzip
+import importlib.util
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from entity_recognisers import PEOPLE, save_ruler
+from store_samples import make_plan
+
+from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.analysis.groups.entity_recogniser import (
+    FOUND_BY,
+    Recognised,
+    absolute_recogniser,
+    group_of,
+    open_recogniser,
+    planned_recogniser,
+    recognised_groups,
+    recogniser_of,
+)
+from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.mention_matching import Match, Matcher
+from transexplain.errors import ConfigurationError
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import AuditPlan, Matching
+
+needs_spacy = pytest.mark.skipif(
+    importlib.util.find_spec("spacy") is None,
+    reason="spaCy is not installed: the extra `ner` has it",
+)
+TEXT = "Why did Ann Lee leave Iceland for ann's Finland?"
+
+
+def plan_with(source: str, types: Any = None, *groups: EntityGroup, **matching: Any) -> AuditPlan:
+    recogniser = planned_recogniser(source, types)
+    return replace(
+        make_plan(),
+        recogniser=recogniser,
+        groups=(*groups, *recognised_groups(recogniser)),
+        matching=Matching(**matching),
+    )
+
+
+def found(plan: AuditPlan, text: str) -> list[Match]:
+    return list(EntityFinder(plan).find(text, (), {}).matches)
+
+
+def test_a_function_of_ones_own() -> None:
+    plan = plan_with(PEOPLE)
+    assert plan.recogniser is not None
+    assert plan.recogniser.types == ("PERSON", "GPE")
+    assert plan.recogniser.name == "entity_recognisers:people 1"
+    assert [(g.name, g.terms) for g in plan.groups] == [("entity/PERSON", ()), ("entity/GPE", ())]
+    assert all(g.source == f"{FOUND_BY} entity_recognisers:people 1" for g in plan.groups)
+    assert [(m.group, m.entity, m.surface, m.start) for m in found(plan, TEXT)] == [
+        ("entity/PERSON", "ann lee", "Ann Lee", 8),
+        ("entity/GPE", "iceland", "Iceland", 22),
+        ("entity/GPE", "finland", "Finland", 40),
+    ]
+
+
+def test_types_that_are_no_groups_are_not_counted() -> None:
+    plan = plan_with(PEOPLE, ["GPE"])
+    assert {m.group for m in found(plan, TEXT)} == {"entity/GPE"}
+    assert found(plan_with(PEOPLE, []), TEXT) == []
+
+
+def test_a_recogniser_that_names_its_entities_itself() -> None:
+    with pytest.raises(ConfigurationError, match="does not say which types"):
+        planned_recogniser("entity_recognisers:untyped", None)
+    plan = plan_with("entity_recognisers:untyped", ["PERSON"])
+    assert [m.entity for m in found(plan, TEXT)] == ["the person"]
+
+
+def test_groups_of_types() -> None:
+    assert (group_of("PERSON"), group_of("gender/male")) == ("entity/PERSON", "gender/male")
+
+
+def test_ambiguous_terms_count_within_a_recognised_entity() -> None:
+    names = EntityGroup(
+        name="people/named", terms=("Ann", "Will"), ambiguous={"Ann": "name", "Will": "name"}
+    )
+    text = "I met Ann Lee. Will we? Ann says no."
+    counted = found(plan_with(PEOPLE, [], names, ambiguous="recogniser"), text)
+    # the first `Ann` is in `Ann Lee`; `Will` begins a sentence here, which `people` knows not
+    assert [(m.surface, m.start) for m in counted] == [("Ann", 6), ("Will", 15), ("Ann", 24)]
+    counted = found(plan_with(PEOPLE, [], names, ambiguous="recogniser"), "Ann, will you? Will.")
+    assert [m.start for m in counted] == [15]
+    matches = Matcher([names], Matching(ambiguous="recogniser")).search("Ann came", [(0, 2)])
+    assert (len(matches.kept), len(matches.dropped)) == (0, 1), "only a part of it was recognised"
+
+
+def test_a_term_that_is_not_ambiguous_needs_no_entity() -> None:
+    plain = EntityGroup(name="people/plain", terms=("teacher",))
+    counted = found(plan_with(PEOPLE, [], plain, ambiguous="recogniser"), "a teacher left")
+    assert [m.surface for m in counted] == ["teacher"]
+
+
+@pytest.mark.parametrize(
+    ("source", "types", "message"),
+    [
+        ("spacy", None, "write spacy:PACKAGE_OR_FOLDER"),
+        ("spacy:", None, "write spacy:PACKAGE_OR_FOLDER"),
+        ("os:system", None, "TRANSEXPLAIN_RECOGNISER_MODULES does not name it"),
+        ("entity_recognisers:nobody", None, "has no function 'nobody' that is marked"),
+        ("entity_recognisers:unmarked", None, "has no function 'unmarked' that is marked"),
+        (PEOPLE, ["PERSONS"], "names 'PERSONS'.*did you mean 'PERSON'.*it finds PERSON, GPE"),
+        ("gliner:nowhere", ["person"], "nowhere is no folder of a GLiNER model.*Nothing is down"),
+    ],
+)
+def test_recognisers_that_are_not_there(source: str, types: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        planned_recogniser(source, types)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("outside", "answered with what is no"),
+        ("broken", "failed with ValueError: no names today"),
+    ],
+)
+def test_functions_that_answer_wrongly(function: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        open_recogniser(f"entity_recognisers:{function}").entities(TEXT)
+
+
+@pytest.mark.parametrize(
+    "answer", [(0, 3), (0, 3, ""), (3, 3, "A"), (0, 3, 4), (True, 3, "A"), (0, 3, "A", None)]
+)
+def test_answers_that_are_no_entities(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = replace(open_recogniser(PEOPLE), find=lambda text: [answer])
+    with pytest.raises(ConfigurationError, match="answered with what is no"):
+        opened.entities(TEXT)
+
+
+def test_another_version_of_a_function_is_refused() -> None:
+    planned = planned_recogniser(PEOPLE, None)
+    assert recogniser_of(planned).types == planned.types
+    with pytest.raises(ConfigurationError, match="is not the one of the plan"):
+        recogniser_of(replace(planned, digest="0" * 64))
+
+
+def test_a_plan_without_a_recogniser_has_no_key_for_it() -> None:
+    assert "recogniser" not in make_plan().document()
+    assert plan_with(PEOPLE).document()["recogniser"]["source"] == PEOPLE
+
+
+@needs_spacy
+def test_a_saved_spacy_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import spacy
+
+    patterns = [
+        {"label": "PERSON", "pattern": "Ann Lee", "id": "Lee, Ann"},
+        {"label": "GPE", "pattern": "Iceland"},
+    ]
+    save_ruler(tmp_path / "ruler", patterns)
+    monkeypatch.chdir(tmp_path)
+    plan = plan_with("spacy:ruler")
+    assert plan.recogniser is not None
+    assert plan.recogniser.source == f"spacy:{tmp_path / 'ruler'}"
+    assert absolute_recogniser("spacy:not_a_folder") == "spacy:not_a_folder"
+    assert plan.recogniser.name == f"spaCy {spacy.__version__}, en_pipeline 0.0.0"
+    assert sorted(plan.recogniser.types) == ["GPE", "PERSON"]
+    assert [(m.group, m.entity, m.surface) for m in found(plan, TEXT)] == [
+        ("entity/PERSON", "Lee, Ann", "Ann Lee"),
+        ("entity/GPE", "iceland", "Iceland"),
+    ]
+    save_ruler(tmp_path / "ruler", patterns[:1])
+    recogniser_of.cache_clear()
+    with pytest.raises(ConfigurationError, match="is not the one of the plan"):
+        recogniser_of(plan.recogniser)
+
+
+@needs_spacy
+def test_spacy_pipelines_that_cannot_be_used(tmp_path: Path) -> None:
+    import spacy
+
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match="no spaCy pipeline: it has"):
+        planned_recogniser(f"spacy:{tmp_path / 'empty'}", None)
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(ConfigurationError, match="finds no entities"):
+        planned_recogniser(f"spacy:{tmp_path / 'blank'}", None)
+    (tmp_path / "empty" / "config.cfg").write_text("[nlp\n")
+    with pytest.raises(ConfigurationError, match="cannot be loaded"):
+        planned_recogniser(f"spacy:{tmp_path / 'empty'}", None)
+    # an installed package that is no pipeline is not imported
+    with pytest.raises(ConfigurationError, match="no spaCy pipeline of this name is installed"):
+        planned_recogniser("spacy:antigravity", None)
+    assert "antigravity" not in sys.modules
+
+
+def test_spacy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transexplain.registry.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[ner\]'"):
+        planned_recogniser("spacy:en_core_web_sm", None)
+
+
+class FakeGLiNER:
+    """The interface of gliner.GLiNER that its documentation shows."""
+
+    requested: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+
+    @classmethod
+    def from_pretrained(cls, path: str, **options: Any) -> "FakeGLiNER":
+        cls.requested.append((path, options))
+        return cls()
+
+    def predict_entities(self, text: str, labels: list[str]) -> list[dict[str, Any]]:
+        start = text.index("Ann Lee")
+        return [
+            {"start": start, "end": start + 7, "text": "Ann Lee", "label": labels[0], "score": 0.9}
+        ]
+
+
+def gliner_folder(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "gliner_config.json").write_text(json.dumps({"encoder_config": {"layers": 1}}))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_the_interface_of_gliner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "gliner", SimpleNamespace(GLiNER=FakeGLiNER, __version__="0.0")
+    )
+    folder = gliner_folder(tmp_path / "small")
+    with pytest.raises(ConfigurationError, match="finds what it is asked for"):
+        planned_recogniser(f"gliner:{folder}", None)
+    plan = plan_with(f"gliner:{folder}", ["person", "country"])
+    assert plan.recogniser is not None
+    assert plan.recogniser.name == "GLiNER 0.0, small"
+    assert [(m.group, m.entity) for m in found(plan, TEXT)] == [("entity/person", "ann lee")]
+    assert FakeGLiNER.requested[-1] == (str(folder), {"local_files_only": True})
+
+
+def test_gliner_weights_in_pickles_are_refused(tmp_path: Path) -> None:
+    folder = gliner_folder(tmp_path / "small")
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(ConfigurationError, match="no pickles"):
+        planned_recogniser(f"gliner:{folder}", ["person"])
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('{"model_name": "some/encoder"}', "has no encoder_config, which would be fetched"),
+        ("[]", "has no encoder_config"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_gliner_configurations_that_would_fetch(tmp_path: Path, config: str, message: str) -> None:
+    folder = gliner_folder(tmp_path / "small")
+    (folder / "gliner_config.json").write_text(config)
+    with pytest.raises(ConfigurationError, match=message):
+        planned_recogniser(f"gliner:{folder}", ["person"])
+
+
+def test_gliner_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gliner", None)
+    folder = gliner_folder(tmp_path / "small")
+    with pytest.raises(ConfigurationError, match="gliner is not installed"):
+        planned_recogniser(f"gliner:{folder}", ["person"])
+
+
+def test_entities_come_in_order_without_empty_ones() -> None:
+    opened = replace(
+        open_recogniser(PEOPLE), find=lambda _: [(4, 5, "A"), (0, 3, "B"), (3, 4, "C")]
+    )
+    assert opened.entities("Ann  Lee") == [Recognised(0, 3, "B", "ann")]
+
+
+@needs_spacy
+@pytest.mark.shared
+@pytest.mark.exhaustive
+def test_a_ruler_of_lexicons_finds_what_the_lexicons_find(shared_dir: Path, tmp_path: Path) -> None:
+    """On 500 tweets; every difference has a reason that lies in spaCy, which is checked."""
+    groups = load_lexicon(shared_dir / "real" / "lexicons" / "entity_groups.json")
+    packed = shared_dir / "real" / "text" / "tweeteval_hate_train.tsv.gz"
+    with gzip.open(packed, "rt", encoding="utf-8") as file:
+        texts = [line.rstrip("\n").split("\t", 1)[1] for line in islice(file, 1, 501)]
+    patterns = [
+        {"label": one.name, "pattern": term, "id": one.entities.get(term, term)}
+        for one in groups
+        for term in one.terms
+    ]
+    ruler = open_recogniser(f"spacy:{save_ruler(tmp_path / 'ruler', patterns)}")
+    matcher = Matcher(groups, Matching(case="exact", ambiguous="always"))
+    same, reasons = 0, Counter[str]()
+    for text in texts:
+        by_ruler = {(one.start, one.end, one.type, one.entity) for one in ruler.entities(text)}
+        by_lexicon = {(m.start, m.end, m.group, m.entity) for m in matcher.find(text)}
+        same += len(by_ruler & by_lexicon)
+        taken = [one[:2] for one in by_ruler]
+        for start, end, group, _ in by_lexicon - by_ruler:
+            if any(first < end and start < last for first, last in taken):
+                reasons["a span has one label, groups share spans"] += 1
+            else:
+                ends = {place for t in blank(text) for place in (t.idx, t.idx + len(t))}
+                assert not {start, end} <= ends, (group, text[start:end])
+                reasons["spaCy cuts words elsewhere"] += 1
+        for start, end, group, _ in by_ruler - by_lexicon:
+            assert text[end : end + 1].isalnum(), (group, text[start:end], "within a word")
+            reasons["spaCy cuts a word in two"] += 1
+    assert same == 363
+    assert reasons == {
+        "a span has one label, groups share spans": 131,
+        "spaCy cuts words elsewhere": 11,
+        "spaCy cuts a word in two": 2,
+    }
+
+
+def blank(text: str) -> Any:
+    """The tokens of the pipeline's tokenizer."""
+    import spacy
+
+    return spacy.blank("en")(text)

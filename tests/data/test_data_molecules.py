@@ -1,0 +1,219 @@
+"""Molecules as graphs: atoms, bonds, substructures, the split by scaffold, and the folder."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import transexplain as te
+from transexplain.data.graph_files import GraphSource
+from transexplain.data.graph_structure import structure
+from transexplain.data.molecules import (
+    ATOM_FEATURES,
+    BOND_KINDS,
+    FUNCTIONAL_GROUPS,
+    molecule_graph,
+    read_molecule,
+    scaffold_split,
+    write_molecules,
+)
+from transexplain.errors import ConfigurationError, DataSourceError, ItemError
+from transexplain.models.graph_transformer import GraphTransformer
+from transexplain.reports.molecule_drawing import molecule_svg
+from transexplain.types.plans import DatasetSpec
+
+PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
+
+
+def test_atoms_and_bonds_are_those_of_the_molecule() -> None:
+    graph = molecule_graph(f" {PARACETAMOL} ")
+    assert graph["text"] == PARACETAMOL
+    assert graph["node_names"][:4] == ["C1", "C2", "O3", "N4"]
+    features = graph["node_features"]
+    assert features.shape == (11, len(ATOM_FEATURES))
+    named = [
+        {ATOM_FEATURES[place] for place in np.flatnonzero(row)} for row in features[[0, 2, 3, 4, 8]]
+    ]
+    assert named == [
+        {"C", "3 hydrogens", "SP3"},
+        {"O", "0 hydrogens", "SP2"},
+        {"N", "1 hydrogens", "SP2"},
+        {"C", "0 hydrogens", "SP2", "aromatic", "in a ring"},
+        {"O", "1 hydrogens", "SP2"},
+    ]
+    kinds = graph["edge_kinds"]
+    assert (kinds == kinds.T).all() and (np.diag(kinds) == 0).all()
+    assert BOND_KINDS[kinds[1, 2] - 1] == "DOUBLE" and BOND_KINDS[kinds[4, 5] - 1] == "AROMATIC"
+    assert ((kinds > 0).sum(1) == graph["degrees"]).all()
+    assert graph["distances"][0, 8] == 7
+    assert len(graph["edges"]) == 11
+    sides = np.linalg.norm(
+        graph["node_positions"][graph["edges"][:, 0]]
+        - graph["node_positions"][graph["edges"][:, 1]],
+        axis=1,
+    )
+    np.testing.assert_allclose(sides, 1.5, atol=0.1)  # bonds of a drawing are of one length
+
+
+def test_charges_chirality_and_salts_are_read() -> None:
+    charge = ATOM_FEATURES.index("charge")
+    salt = molecule_graph("[Na+].[Cl-]")
+    assert salt["node_features"][:, charge].tolist() == [1, -1]
+    assert salt["node_features"][0, ATOM_FEATURES.index("another element")] == 1
+    assert salt["distances"].tolist() == [[0, 2], [2, 0]]  # T where no path is
+    left, right = (molecule_graph(one)["node_features"] for one in ("C[C@H](N)O", "C[C@@H](N)O"))
+    chiral = [ATOM_FEATURES.index(f"chirality {one}") for one in "RS"]
+    assert (left[1, chiral] != right[1, chiral]).all() and left[1, chiral].sum() == 1
+
+
+def test_substructures_name_rings_and_functional_groups() -> None:
+    found = {(group, tuple(atoms)): entity for group, atoms, entity in _groups(PARACETAMOL)}
+    assert found[("aromatic ring", (4, 5, 6, 7, 9, 10))] == "c1ccccc1"
+    assert found[("amide", (0, 1, 2, 3))] == "cNC(C)=O"
+    assert found[("hydroxyl", (7, 8))] == "cc(O)c"
+    assert {group for group, _ in found} == {"aromatic ring", "amide", "hydroxyl"}
+
+
+def _groups(smiles: str) -> list[list]:
+    return molecule_graph(smiles)["node_groups"]
+
+
+@pytest.mark.parametrize(
+    ("smiles", "group"),
+    [
+        ("CC(=O)NC", "amide"),
+        ("CC(=N)N", "amidine or guanidine"),
+        ("CCN", "amine"),
+        ("Nc1ccccc1", "aromatic amine"),
+        ("CC(=O)O", "carboxyl"),
+        ("CC(=O)OC", "ester"),
+        ("COC", "ether"),
+        ("CCl", "halogen"),
+        ("CO", "hydroxyl"),
+        ("CC#N", "nitrile"),
+        ("CS(=O)(=O)C", "sulfonyl"),
+    ],
+)
+def test_every_functional_group_is_found_alone(smiles: str, group: str) -> None:
+    assert {one[0] for one in _groups(smiles)} - {"aromatic ring"} == {group}
+    assert group in FUNCTIONAL_GROUPS
+
+
+@pytest.mark.parametrize("smiles", ["", "C1CC", "not a molecule", "C(C)(C)(C)(C)C"])
+def test_what_is_no_molecule_says_so(smiles: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ItemError, match="no molecule that RDKit reads") as caught:
+        read_molecule(smiles)
+    assert caught.value.kind == "bad-smiles"
+    assert capfd.readouterr().err == ""
+
+
+def test_no_scaffold_is_in_two_parts_in_whatever_order_the_molecules_come() -> None:
+    rings = ["c1ccccc1", "c1ccncc1", "C1CCCCC1", "C1CCNCC1", "c1ccsc1", "c1ccoc1"]
+    counts = (8, 4, 3, 2, 2, 1)
+    smiles = [
+        "C" * tail + ring
+        for ring, count in zip(rings, counts, strict=True)
+        for tail in range(count)
+    ]
+    train, valid, test = scaffold_split(smiles, (0.6, 0.2, 0.2))
+    assert sorted([*train, *valid, *test]) == list(range(len(smiles)))
+    assert (len(train), len(valid), len(test)) == (12, 4, 4)
+    assert len(smiles) == 20
+
+    def scaffolds(part: list[str]) -> set[str]:
+        return {next(ring for ring in rings if one.endswith(ring)) for one in part}
+
+    parts = [scaffolds([smiles[row] for row in part]) for part in (train, valid, test)]
+    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
+    turned = scaffold_split(smiles[::-1], (0.6, 0.2, 0.2))
+    again = [scaffolds([smiles[::-1][row] for row in part]) for part in turned]
+    assert again == parts
+
+
+def test_a_table_of_smiles_becomes_folders_that_audits_read(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"name,smiles,active\na,{PARACETAMOL},1\nb,CCO,0\nc,CCN,0\nd,c1ccccc1C,1\n")
+    [folder] = write_molecules(table, tmp_path / "all", label="active")
+    spec = DatasetSpec(source=f"graphs:{folder}")
+    records = list(GraphSource(spec, str(folder)).records())
+    assert [one.label for one in records] == ["1", "0", "0", "1"]
+    assert [one.id for one in records] == ["0", "1", "2", "3"]
+    with pytest.raises(DataSourceError, match="no molecule is left for 'valid'"):
+        write_molecules(table, tmp_path / "split", split=(0.5, 0.25, 0.25))
+    table.write_text(table.read_text() + "e,c1ccncc1,0\n")
+    folders = write_molecules(table, tmp_path / "split", split=(0.4, 0.4, 0.2))
+    assert [one.name for one in folders] == ["train", "valid", "test"]
+    assert all((one / "graphs.parquet").is_file() for one in folders)
+
+
+def test_a_bad_table_names_its_row_or_column(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("smiles,active\nCCO,1\nC1CC,0\n")
+    with pytest.raises(DataSourceError, match=r"table.csv, row 1: 'C1CC' is no molecule"):
+        write_molecules(table, tmp_path / "out")
+    with pytest.raises(DataSourceError, match=r"no column 'class'; it has: smiles, active"):
+        write_molecules(table, tmp_path / "out", label="class")
+    with pytest.raises(DataSourceError, match="cannot be read"):
+        write_molecules(tmp_path / "absent.csv", tmp_path / "out")
+
+
+def test_without_rdkit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rdkit", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[molecules\]'"):
+        read_molecule("CC")
+
+
+def test_a_formula_has_the_colours_of_its_relevance(tmp_path: Path) -> None:
+    graph = molecule_graph(PARACETAMOL)
+    network = GraphTransformer(
+        width=len(ATOM_FEATURES), classes=2, edge_kinds=len(BOND_KINDS), layers=1
+    )
+    network.save(tmp_path, ["inactive", "active"])
+    [found] = te.explain(te.load_model(tmp_path), [graph])
+    drawn = te.render.molecule(found)
+    assert drawn == te.render.molecule(found, PARACETAMOL)
+    assert drawn.startswith("<?xml") and "<svg" in drawn
+    red, blue = (molecule_svg("CO", [sign, 0.0]) for sign in (1.0, -1.0))
+    assert red != blue
+    assert molecule_svg("CO", [1.0, 0.0]) == molecule_svg("CO", [3.0, 0.0])
+    assert molecule_svg("CO", [1.0, 0.0], scale=3.0) == molecule_svg("CO", [2.0, 0.0], scale=6.0)
+    with pytest.raises(ConfigurationError, match=r"relevance has shape \(2,\).*has 3 atoms"):
+        molecule_svg("CCO", [1.0, 0.0])
+    with pytest.raises(ConfigurationError, match="scale is above 0"):
+        molecule_svg("CO", [1.0, 0.0], scale=0.0)
+    with pytest.raises(TypeError, match="takes one attribution"):
+        te.render.molecule("CO")
+
+
+def test_distances_are_those_of_the_slow_search() -> None:
+    """Breadth-first, node by node."""
+    random = np.random.default_rng(0)
+    edges = random.integers(9, size=(8, 2))
+    found = structure(edges, 9)
+    near = {node: {node} for node in range(9)}
+    for one, other in edges.tolist():
+        near[one].add(other)
+        near[other].add(one)
+    for start in range(9):
+        reached, steps = {start: 0}, 0
+        while True:
+            steps += 1
+            new = {one for node in reached for one in near[node]} - set(reached)
+            if not new:
+                break
+            reached |= dict.fromkeys(new, steps)
+        assert found["distances"][start].tolist() == [reached.get(node, 9) for node in range(9)]
+        assert found["degrees"][start] == len(near[start]) - 1
+
+
+@pytest.mark.shared
+@pytest.mark.exhaustive
+def test_every_molecule_of_bace_is_read(shared_dir: Path) -> None:
+    with (shared_dir / "real/graphs/bace.csv").open(encoding="utf-8", newline="") as file:
+        smiles = [row["smiles"] for row in csv.DictReader(file)]
+    graphs = [molecule_graph(one) for one in smiles]
+    assert len(graphs) == 1513
+    assert max(len(one["degrees"]) for one in graphs) == 97
+    assert [len(part) for part in scaffold_split(smiles)] == [1210, 151, 152]

@@ -1,0 +1,367 @@
+"""Accuracy while parts are hidden, draws of random relevance, and a prediction's own time."""
+
+import csv
+import gzip
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_models import bert, text_items, vit, wordpiece
+
+import transexplain as te
+from transexplain.errors import ConfigurationError
+from transexplain.evaluating import curve_scores as scoring
+from transexplain.evaluating.evaluate_items import evaluate_items
+from transexplain.evaluating.evaluation_bench import Evaluation
+from transexplain.evaluating.metrics import curve_of
+from transexplain.explaining import Request
+from transexplain.explaining.item_loop import Silent
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.reports.evaluation import tables_of
+from transexplain.types.items import Attribution, Item
+from transexplain.types.scores import (
+    DRAWS,
+    EvaluatedMethod,
+    EvaluationPlan,
+    MethodSpec,
+    MetricScore,
+    MetricSpec,
+)
+from transexplain.types.targets import ClassNames, parse_target
+
+NAMES = {0: "bad", 1: "so-so", 2: "good"}
+TEXTS = (
+    "a nice film goods",
+    "unbelievably nice goods - e x",
+    "a a film x good",
+    "e film nice unbelievably good good x a",
+    "film film good x e nice",
+)
+LABELS = ("good", "bad", "so-so", "good", "bad")
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    module = bert(id2label=NAMES, initializer_range=0.5).double()
+    return te.wrap(module, tokenizer=wordpiece(), modality="text")
+
+
+@pytest.fixture(scope="module")
+def pictures() -> LoadedModel:
+    module = vit(id2label=dict(enumerate("abcd")), initializer_range=0.5).double()
+    return te.wrap(module, modality="image", classes=list("abcd"), transform=transform)
+
+
+def transform(image: Image.Image) -> torch.Tensor:
+    """Black is not 0 in the model's input."""
+    pixels = np.asarray(image.resize((24, 24)), dtype=np.float64) / 255
+    return torch.from_numpy(((pixels - 0.4) / 0.25).transpose(2, 0, 1))
+
+
+def labelled(labels: tuple[str | None, ...] = LABELS) -> list[Item]:
+    items = text_items(*TEXTS)
+    return [
+        Item(id=one.id, index=one.index, content=one.content, label=label)
+        for one, label in zip(items, labels, strict=True)
+    ]
+
+
+def scored(
+    model: LoadedModel,
+    items: list[Item],
+    methods: tuple[Any, ...],
+    metrics: tuple[Any, ...],
+    target: str = "predicted",
+) -> tuple[list[MetricScore], EvaluationPlan]:
+    plan = EvaluationPlan(
+        methods=tuple(
+            one
+            if isinstance(one, EvaluatedMethod)
+            else EvaluatedMethod(label=one, method=MethodSpec(name=one))
+            for one in methods
+        ),
+        metrics=tuple(
+            one if isinstance(one, MetricSpec) else MetricSpec(name=one) for one in metrics
+        ),
+        targets=(target,),
+    )
+    names = ClassNames(model.classes)
+    request = Request(method=MethodSpec(), targets=(parse_target(target, names),), names=names)
+    evaluation = Evaluation(request=request, plan=plan, rows=len(items))
+    ends = list(evaluate_items(model, items, evaluation, observer=Silent()))
+    return [score for end in ends for score in end.scores], plan
+
+
+def trapezoids(curve: list[float], step: float) -> float:
+    total = 0.0
+    for left, right in pairwise(curve):
+        total += (left + right) / 2 * step
+    return total
+
+
+def most_relevant(attribution: Attribution) -> list[int]:
+    """Positions of a text's own tokens, one after the other the most relevant of those left."""
+    left = [place for place, one in enumerate(attribution.features) if not one.special]
+    order = []
+    while left:
+        best = left[0]
+        for place in left:
+            if attribution.relevance[place] > attribution.relevance[best]:
+                best = place
+        order.append(best)
+        left.remove(best)
+    return order
+
+
+def right_without(
+    model: LoadedModel, item: Item, hidden: list[int], *, masked: bool, left_out: bool
+) -> float:
+    """1 where the model still predicts the label; hidden are [MASK], not attended, or both."""
+    (encoded,) = model.encode([item])
+    ids, attended = (encoded.inputs[key].clone() for key in ("input_ids", "attention_mask"))
+    for place in hidden:
+        if masked:
+            ids[place] = model.encoder.tokenizer.mask_token_id
+        if left_out:
+            attended[place] = 0
+    with torch.no_grad():
+        answer = model.module(
+            input_ids=ids[None],
+            attention_mask=attended[None],
+            token_type_ids=encoded.inputs["token_type_ids"][None],
+        ).logits[0]
+    return float(model.classes[int(answer.argmax())] == item.label)
+
+
+@pytest.mark.parametrize("baseline", ["remove", "mask"])
+def test_the_hiding_and_revealing_games_are_the_papers_loop(
+    model: LoadedModel, baseline: str
+) -> None:
+    """Hou and Castanon 2023, section 3.1 and A.1: token by token, at 0, 10, ..., 100 %."""
+    params = {} if baseline == "remove" else {"baseline": baseline}
+    metrics = tuple(
+        MetricSpec(name=f"{game}-accuracy", params=params) for game in ("hiding", "revealing")
+    )
+    found, _ = scored(model, labelled(), ("lrp",), metrics)
+    by_key = {(one.item_id, one.metric): one for one in found}
+    seen = set()
+    for item in labelled():
+        (attribution,) = te.explain(model, [item], "lrp")
+        order = most_relevant(attribution)
+        for metric in ("hiding-accuracy", "revealing-accuracy"):
+            curve = []
+            for percent in range(0, 101, 10):
+                first = order[: round(percent * len(order) / 100)]
+                rest = [place for place in order if place not in first]
+                hidden = first if metric == "hiding-accuracy" else rest
+                # the paper does both at once; what is not attended may hold any token
+                out = baseline == "remove"
+                curve.append(right_without(model, item, hidden, masked=True, left_out=out))
+            assert by_key[item.id, metric].curve == tuple(curve)
+            assert by_key[item.id, metric].value == pytest.approx(trapezoids(curve, 0.1))
+            seen.update(curve)
+    assert seen == {0.0, 1.0}
+
+
+def test_a_text_without_a_label_has_no_accuracy(model: LoadedModel) -> None:
+    labels = ("good", None, "terrible", "good", "bad")
+    found, _ = scored(
+        model, labelled(labels), ("lrp", "random"), ("hiding-accuracy", "auac", "pruning")
+    )
+    reasons = {(one.item_id, one.metric): one.reason for one in found}
+    for metric in ("hiding-accuracy", "auac"):
+        assert reasons["i0", metric] == ""
+        assert reasons["i1", metric] == "the item has no label"
+        assert reasons["i2", metric] == "the label is no class of the model"
+    assert all(reason == "" for (_, metric), reason in reasons.items() if metric == "pruning")
+
+
+def test_auac_is_of_the_correct_class_unless_another_is_wanted(model: LoadedModel) -> None:
+    """Ali et al. 2022, section 6.2: the probability of the correct class as tokens come back."""
+    explained = MetricSpec(name="auac", params={"of": "explained"}, label="of the explained")
+    of_label = MetricSpec(name="activation", params={"of": "label"}, label="of the label")
+    found, _ = scored(model, labelled(), ("lrp",), ("auac", "activation", explained, of_label))
+    by_key = {(one.item_id, one.metric): one.curve for one in found}
+    differ = 0
+    for item in labelled():
+        (attribution,) = te.explain(model, [item], "lrp")
+        order = most_relevant(attribution)
+        (encoded,) = model.encode([item])
+        expected = []
+        for step in range(11):
+            ids = encoded.inputs["input_ids"].clone()
+            for place in order[round(step * len(order) / 10) :]:
+                ids[place] = model.encoder.tokenizer.mask_token_id
+            with torch.no_grad():
+                logits = model.module(
+                    **{**{k: v[None] for k, v in encoded.inputs.items()}, "input_ids": ids[None]}
+                ).logits[0]
+            expected.append(float(logits.softmax(-1)[model.classes.index(item.label)]))
+        assert by_key[item.id, "auac"] == pytest.approx(expected, abs=1e-12)
+        assert by_key[item.id, "of the label"] == by_key[item.id, "auac"]
+        assert by_key[item.id, "of the explained"] == by_key[item.id, "activation"]
+        differ += by_key[item.id, "activation"] != by_key[item.id, "auac"]
+    assert differ
+    with pytest.raises(ConfigurationError, match="of is 'explained' or 'label', not 'best'"):
+        curve_of(MetricSpec(name="auac", params={"of": "best"}))
+
+
+def sample(number: int) -> Item:
+    noise = np.random.default_rng(number).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    return Item(
+        id=f"p{number}", index=number, content=Image.fromarray(noise), label="abcd"[number % 4]
+    )
+
+
+@pytest.mark.parametrize(("target", "held"), [("predicted", 2**27), ("label", 5_000)])
+def test_perturbation_by_accuracy_blackens_the_pixels_of_the_picture(
+    pictures: LoadedModel, target: str, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chefer et al. 2021a, section 4 and table 1, on the bytes of the picture."""
+    monkeypatch.setattr(scoring, "MASKS_AT_ONCE", held)
+    signs = {"positive-perturbation-accuracy": -1.0, "negative-perturbation-accuracy": 1.0}
+    items = [sample(number) for number in range(8)]
+    found, _ = scored(pictures, items, ("lrp",), tuple(signs), target)
+    by_key = {(one.item_id, one.metric): one for one in found}
+    seen = set()
+    for item in items:
+        (attribution,) = te.explain(pictures, [item], "lrp", target)
+        relevance = torch.from_numpy(np.asarray(attribution.relevance, dtype=np.float64))
+        of_pixels = torch.nn.functional.interpolate(
+            relevance[None, None], scale_factor=8, mode="bilinear"
+        )[0, 0].numpy()
+        for metric, sign in signs.items():
+            order = np.argsort(sign * of_pixels.reshape(-1), kind="stable")
+            curve = []
+            for tenths in range(1, 10):
+                picture = np.array(item.content)
+                for pixel in order[: round(tenths * 576 / 10)]:
+                    picture[pixel // 24, pixel % 24] = 0
+                with torch.no_grad():
+                    logits = pictures.module(transform(Image.fromarray(picture))[None]).logits[0]
+                curve.append(float("abcd"[int(logits.argmax())] == item.label))
+            assert by_key[item.id, metric].curve == tuple(curve)
+            assert by_key[item.id, metric].value == pytest.approx(trapezoids(curve, 0.1) / 0.8)
+            seen.update(curve)
+    assert seen == {0.0, 1.0}
+
+
+def test_pixels_are_hidden_of_pictures_alone_and_explained_by_no_method(
+    model: LoadedModel, pictures: LoadedModel
+) -> None:
+    of_pixels = MetricSpec(name="activation", params={"over": "pixels"})
+    with pytest.raises(ConfigurationError, match="a text has tokens or words"):
+        scored(model, labelled(), ("lrp",), (of_pixels,))
+    with pytest.raises(ConfigurationError, match="lime explains tokens"):
+        te.explain(pictures, [sample(0)], "lime", over="pixels")
+
+
+def random_of(draws: int, **params: Any) -> EvaluatedMethod:
+    return EvaluatedMethod(
+        label="random", method=MethodSpec(name="random", params=params), draws=draws
+    )
+
+
+def test_random_relevance_is_the_mean_of_its_draws(model: LoadedModel) -> None:
+    """20 draws there (Hou and Castanon 2023, section 3.1), each an evaluation of its own here."""
+    metrics = ("activation", "hiding-accuracy", "sparsity", "runtime", "conservation")
+    found, plan = scored(model, labelled(), ("lrp", random_of(4, seed=7)), metrics)
+    together = {(one.item_id, one.metric): one for one in found if one.method == "random"}
+    alone = []
+    for seed in range(7, 11):
+        one_draw, _ = scored(model, labelled(), (random_of(1, seed=seed),), metrics)
+        alone.append({(one.item_id, one.metric): one for one in one_draw if one.method == "random"})
+    for metric in ("activation", "hiding-accuracy", "sparsity"):
+        means = []
+        for draw in alone:
+            means.append(sum(draw[f"i{row}", metric].value for row in range(5)) / 5)
+        for row in range(5):
+            key = (f"i{row}", metric)
+            values = [draw[key].value for draw in alone]
+            assert together[key].detail["draws"] == pytest.approx(values, abs=1e-12)
+            assert together[key].value == pytest.approx(sum(values) / 4, abs=1e-12)
+            curves = np.mean([draw[key].curve for draw in alone], axis=0)
+            assert together[key].curve == pytest.approx(curves, abs=1e-12)
+        (table,) = [one for one in tables_of(found, plan)[0] if one.metric == metric]
+        (row,) = [one for one in table.rows if one.kind == "random"]
+        assert row.mean == pytest.approx(sum(means) / 4)
+        middle = sum(means) / 4
+        deviation = (sum((one - middle) ** 2 for one in means) / 3) ** 0.5
+        assert row.spread is not None
+        assert (row.spread.draws, row.spread.low, row.spread.high) == (
+            4,
+            pytest.approx(min(means)),
+            pytest.approx(max(means)),
+        )
+        assert row.spread.deviation == pytest.approx(deviation)
+    # neither where the relevance lies: the first draw
+    assert together["i0", "conservation"] == alone[0]["i0", "conservation"]
+    assert "draws" not in together["i0", "runtime"].detail
+
+
+def test_values_of_all_items_together_have_draws_as_well(model: LoadedModel) -> None:
+    items, metrics = labelled(), ("token-overlap",)
+    found, plan = scored(model, items, ("lrp", random_of(3)), metrics, "label")
+    (table,) = tables_of(found, plan)[0]
+    (row,) = [one for one in table.rows if one.kind == "random"]
+    values = []
+    for seed in range(3):
+        one_draw, only = scored(model, items, (random_of(1, seed=seed),), metrics, "label")
+        (alone,) = tables_of(one_draw, only)[0]
+        values.append(alone.rows[0].mean)
+    assert row.mean == pytest.approx(sum(values) / 3)
+    assert row.spread is not None
+    assert row.spread.deviation == pytest.approx(np.std(values, ddof=1))
+
+
+def test_draws_are_of_random_relevance_alone(model: LoadedModel) -> None:
+    for label, draws in (("lrp", 2), ("random", 0)):
+        with pytest.raises(ConfigurationError, match=f"draws={draws} of {label}"):
+            EvaluatedMethod(label=label, method=MethodSpec(name=label), draws=draws)
+    (table,) = te.evaluate(model, labelled(), ["lrp"], ["sparsity"])
+    (row,) = [one for one in table.rows if one.kind == "random"]
+    assert row.spread is not None and row.spread.draws == DRAWS
+
+
+def test_the_runtime_has_a_row_for_the_prediction_alone(model: LoadedModel) -> None:
+    """Ali et al. 2022, appendix E."""
+    found, plan = scored(model, labelled(), ("lrp", "random"), ("runtime", "sparsity"))
+    predicted = [one for one in found if one.method == "prediction"]
+    assert [(one.item_id, one.metric) for one in predicted] == [
+        (f"i{n}", "runtime") for n in range(5)
+    ]
+    assert all(one.value is not None and one.value > 0 for one in predicted)
+    runtime, sparsity = tables_of(found, plan)[0]
+    assert runtime.rows[-1].kind == "prediction"
+    assert (runtime.rows[-1].rank, runtime.best) == (None, "lrp")
+    assert all(row.kind != "prediction" for row in sparsity.rows)
+
+
+@pytest.mark.exhaustive
+def test_the_games_begin_and_end_at_the_accuracy_of_a_real_model(shared_dir: Path) -> None:
+    real = te.load_model(shared_dir / "real/models/minilm-sst2")
+    with gzip.open(shared_dir / "real/text/sst2_dev.tsv.gz", "rt", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:16]
+    items = [
+        Item(id=str(n), index=n, content=one["text"], label=real.classes[int(one["label"])])
+        for n, one in enumerate(lines)
+    ]
+    games = ["hiding-accuracy", "revealing-accuracy"]
+    hiding, revealing = te.evaluate(real, items, ["attnlrp"], games)
+    right = []
+    for item in items:
+        (encoded,) = real.encode([item])
+        answer = real.logits(real.collate([encoded]))[0]
+        right.append(real.classes[int(answer.argmax())] == item.label)
+    for row, other in zip(hiding.rows, revealing.rows, strict=True):
+        assert row.curve[0] == pytest.approx(np.mean(right))
+        assert other.curve[-1] == row.curve[0]
+        assert other.curve[0] == row.curve[-1]  # every token is left out
+    (own,) = [row for row in hiding.rows if row.kind == "method"]
+    (chance,) = [row for row in hiding.rows if row.kind == "random"]
+    assert own.mean is not None and chance.mean is not None
+    assert own.mean < chance.mean - 3 * chance.spread.deviation  # type: ignore[union-attr]

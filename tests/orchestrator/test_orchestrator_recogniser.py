@@ -1,0 +1,149 @@
+"""An audit whose mentions a recogniser finds, from the specification to the report."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from entity_recognisers import PEOPLE
+from secret_texts import KEY, stored_strings
+from tiny_audit import make_audit
+from verified_runs import Run, failed
+
+from orchestrator.dispatch.local import run_local
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.auditing.text_redaction import TextKey
+from transexplain.errors import ConfigurationError, SpecError
+from transexplain.provenance.manifest import manifest_of
+from transexplain.reports.report_formats import render_html
+from transexplain.reports.summary import summarise
+from transexplain.settings import Settings
+from transexplain.store import results, runs
+from transexplain.store.revisions import open_database
+
+Audit = Callable[..., Run]
+NAMES = ("Ann", "Bob", "Cy", "Dora", "Emil", "Fay")
+PLACES = ("Iceland", "Finland", "Poland")
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    def made(groups: dict[str, Any], **keys: Any) -> Run:
+        settings = Settings(
+            database_url=f"sqlite:///{tmp_path / 'store.db'}", snapshot_dir=tmp_path / "snapshots"
+        )
+        spec = make_audit(
+            tmp_path,
+            items=24,
+            groups=groups,
+            evaluation={"items": 0},
+            targets=["predicted"],
+            **keys,
+        )
+        rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text().splitlines()]
+        for number, row in enumerate(rows):
+            row["entity"] = ("one", "other")[number % 2]
+            row["text"] = f"a film of {NAMES[number % 6]} in {PLACES[number % 3]} is nice"
+        (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        prepared = prepare_audit(load_spec(spec), settings)
+        with open_database(settings.database_url, upgrade=True) as db:
+            run_id = runs.create(db, prepared.plan, prepared.shards)
+            run_local(db, run_id, settings, 1, model=prepared.model)
+        return Run(folder=tmp_path, url=settings.database_url, id=run_id)
+
+    return made
+
+
+def test_from_the_specification_to_the_report(audit: Audit) -> None:
+    one = audit({"recogniser": PEOPLE, "check": 6})
+    with open_database(one.url) as db:
+        mentions = list(results.iter_mentions(db, one.id))
+        summary = summarise(db, one.id)
+        page = render_html(summary)
+        manifest = manifest_of(db, one.id)
+    assert len(mentions) == 48
+    assert {m.group: None for m in mentions}.keys() == {"entity/PERSON", "entity/GPE"}
+    assert {m.entity for m in mentions if m.group == "entity/GPE"} == set(map(str.lower, PLACES))
+    assert {m.surface for m in mentions if m.group == "entity/PERSON"} == set(NAMES)
+    assert summary.audited.recogniser == "entity_recognisers:people 1"
+    rows = {row.group: row for row in summary.groups.matching}
+    assert (rows["entity/PERSON"].terms, rows["entity/PERSON"].mentions) == (0, 24)
+    assert "found by a named-entity recogniser, entity_recognisers:people 1" in page
+    assert "Mentions that the recogniser misses" in page
+    planned = manifest.inputs["plan"]["recogniser"]
+    assert (planned["source"], planned["types"]) == (PEOPLE, ["PERSON", "GPE"])
+    assert failed(one.checks()) == []
+
+
+def test_hashed_texts_hold_nothing_that_was_found(
+    audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY)
+    one = audit({"recogniser": PEOPLE, "check": 6}, store_text="hashed")
+    cells = [cell.lower() for cell in stored_strings(one.url)]
+    for name in ("dora", "iceland", "finland"):
+        assert not any(name.encode() in cell for cell in cells), name
+    with open_database(one.url) as db:
+        mentions = list(results.iter_mentions(db, one.id))
+        summarise(db, one.id)
+    key = TextKey.from_environment()
+    assert {m.entity for m in mentions if m.group == "entity/GPE"} == {
+        key.value("entity", place.lower()) for place in PLACES
+    }
+
+
+@pytest.mark.exhaustive
+def test_hashed_where_a_column_has_the_name_of_the_family(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`entity/PERSON` of the recogniser is not taken for a value of the column `entity`."""
+    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY)
+    one = audit(
+        {"recogniser": PEOPLE, "column": "entity", "check": 0},
+        store_text="hashed",
+        data={"source": str(tmp_path / "texts.jsonl"), "meta": ["entity"]},
+    )
+    with open_database(one.url) as db:
+        mentions = list(results.iter_mentions(db, one.id))
+    assert not {m.entity for m in mentions} & {name.lower() for name in (*NAMES, *PLACES)}
+
+
+@pytest.mark.parametrize(
+    ("groups", "keys", "message"),
+    [
+        ({"entity_types": ["PERSON"], "lexicon": "builtin:gender"}, {}, "entity_types is for"),
+        ({"ambiguous": "recogniser", "lexicon": "builtin:gender"}, {}, "ambiguous: recogniser is"),
+        ({"recogniser": PEOPLE}, {"store_text": "none"}, "groups.recogniser is 'entity_rec"),
+        ({"recogniser": "spacy:"}, {}, "write spacy:PACKAGE_OR_FOLDER"),
+        ({"recogniser": PEOPLE, "entity_types": ["ORG"]}, {}, "names 'ORG', which"),
+        ({"recogniser": PEOPLE, "include": ["entity/ORG"]}, {}, "groups.include names"),
+    ],
+)
+def test_wrong_specifications(
+    audit: Audit, groups: dict[str, Any], keys: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((SpecError, ConfigurationError), match=message):
+        audit(groups, **keys)
+
+
+@pytest.mark.exhaustive
+def test_a_recogniser_decides_ambiguous_terms_of_a_lexicon(audit: Audit, tmp_path: Path) -> None:
+    lexicon = tmp_path / "names.json"
+    terms = [{"term": "Dora", "ambiguous": True}, {"term": "film", "ambiguous": True}]
+    lexicon.write_text(json.dumps({"names/some": terms}))
+    one = audit(
+        {
+            "lexicon": str(lexicon),
+            "recogniser": PEOPLE,
+            "entity_types": [],
+            "ambiguous": "recogniser",
+            "check": 0,
+        }
+    )
+    with open_database(one.url) as db:
+        found = {m.surface for m in results.iter_mentions(db, one.id)}
+        page = render_html(summarise(db, one.id))
+    assert found == {"Dora"}, "`film` is no entity for the recogniser"
+    assert "decides which ambiguous names of the lexicons count" in page

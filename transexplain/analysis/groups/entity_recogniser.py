@@ -1,0 +1,212 @@
+"""Entities that a named-entity recogniser finds, in the place of or beside those of a lexicon.
+
+A recogniser is named `spacy:PACKAGE_OR_FOLDER`, `gliner:FOLDER` or `package.module:function`. No
+model is ever downloaded: what is not there is an error with the remedy.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from transexplain.data.source_files import file_digest
+from transexplain.errors import ConfigurationError, did_you_mean
+from transexplain.registry import Registry
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import RecogniserPlan
+
+#: kind -> `module:function` that opens what the rest of a recogniser's name says
+RECOGNISERS = Registry(
+    "entity recogniser",
+    {
+        "spacy": "transexplain.analysis.groups.spacy_recogniser:open_spacy",
+        "gliner": "transexplain.analysis.groups.gliner_recogniser:open_gliner",
+    },
+)
+#: how the source of a group begins whose mentions a recogniser finds
+FOUND_BY = "found by the recogniser"
+#: the family of groups of types whose names have no slash
+FAMILY = "entity"
+#: environment variable: names of modules and packages, by commas, whose functions may recognise
+MODULES = "TRANSEXPLAIN_RECOGNISER_MODULES"
+
+
+class Recognised(NamedTuple):
+    """One entity that was found in a text."""
+
+    start: int  #: character offset into the text
+    end: int
+    type: str  #: as the recogniser names it: PERSON, GPE, ...
+    entity: str = ""  #: what it is called; "": as the text spells it, in lower case
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recogniser:
+    """An opened recogniser."""
+
+    find: Callable[[str], Iterable[tuple[int, int, str] | tuple[int, int, str, str]]]
+    types: tuple[str, ...]  #: that it can find; empty: whatever is requested, or unknown
+    name: str  #: software and model with their versions, for a reader
+    digest: str = ""  #: sha256 over the files of its model; "": it has none
+
+    def entities(self, text: str) -> list[Recognised]:
+        """What it finds in a text, in order, each with its name.
+
+        Raises ConfigurationError where an answer is no place in the text with a type.
+        """
+        try:
+            answers = list(self.find(text))
+        except Exception as error:
+            raise ConfigurationError(
+                f"the recogniser {self.name} failed with {type(error).__name__}: {error}"
+            ) from error
+        found = []
+        for one in answers:
+            given = Recognised(*one) if 3 <= len(one) <= 4 else None
+            if given is None or not _fits(given, text):
+                raise ConfigurationError(
+                    f"the recogniser {self.name} answered with what is no (start, end, type) or "
+                    "(start, end, type, entity) within the text"
+                )
+            surface = " ".join(text[given.start : given.end].split())
+            if surface:
+                found.append(given._replace(entity=given.entity or surface.lower()))
+        return sorted(found)
+
+
+def _fits(one: Recognised, text: str) -> bool:
+    # bool is an int in Python, but no position in a text
+    places = type(one.start) is int and type(one.end) is int
+    named = isinstance(one.type, str) and one.type != "" and isinstance(one.entity, str)
+    return places and named and 0 <= one.start < one.end <= len(text)
+
+
+def group_of(type_: str) -> str:
+    """The group of an entity type: `entity/PERSON`; a type with a slash is a group's name."""
+    return type_ if "/" in type_ else f"{FAMILY}/{type_}"
+
+
+def absolute_recogniser(source: str) -> str:
+    """The name of a recogniser with the absolute path of its folder, where it is one."""
+    kind, _, rest = source.partition(":")
+    folder = Path(rest).expanduser()
+    if kind in RECOGNISERS and rest and folder.is_dir():
+        return f"{kind}:{folder.absolute()}"
+    return source
+
+
+def planned_recogniser(source: str, types: Sequence[str] | None) -> RecogniserPlan:
+    """The plan of a recogniser, opened to see that it is there; `types`: None for all of its own.
+
+    Raises ConfigurationError where there is no such recogniser, or it has no such type.
+    """
+    source = absolute_recogniser(source)
+    opened = open_recogniser(source, tuple(types or ()))
+    if types is None and not opened.types:
+        raise ConfigurationError(
+            f"groups.recogniser {source} does not say which types of entities it finds; name "
+            "them: groups.entity_types: [PERSON, GPE]"
+        )
+    wanted = opened.types if types is None else tuple(dict.fromkeys(types))
+    for one in wanted:
+        if opened.types and one not in opened.types:
+            raise ConfigurationError(
+                f"groups.entity_types names {one!r}, which {opened.name} does not find"
+                f"{did_you_mean(one, opened.types) or ';'} it finds {', '.join(opened.types)}"
+            )
+    return RecogniserPlan(source=source, name=opened.name, digest=opened.digest, types=wanted)
+
+
+def recognised_groups(plan: RecogniserPlan) -> list[EntityGroup]:
+    """One group without terms for every type of the plan."""
+    source = f"{FOUND_BY} {plan.name}"
+    return [EntityGroup(name=group_of(one), terms=(), source=source) for one in plan.types]
+
+
+@cache
+def recogniser_of(plan: RecogniserPlan) -> Recogniser:
+    """The recogniser of a plan, opened once in a process.
+
+    Raises ConfigurationError where it is missing, or is of other bytes than those of the plan.
+    """
+    found = open_recogniser(plan.source, plan.types)
+    if found.digest != plan.digest:
+        raise ConfigurationError(
+            f"groups.recogniser: {plan.source} is not the one of the plan (sha256 "
+            f"{found.digest[:12]}, planned {plan.digest[:12]}); put that one back, or plan the "
+            "run again"
+        )
+    return found
+
+
+def open_recogniser(source: str, types: tuple[str, ...] = ()) -> Recogniser:
+    """Open what `source` names; `types`: those that are requested.
+
+    Raises ConfigurationError.
+    """
+    kind, mark, rest = source.partition(":")
+    if not mark or not kind or not rest:
+        raise ConfigurationError(
+            f"groups.recogniser is {source!r}; write spacy:PACKAGE_OR_FOLDER, gliner:FOLDER, or "
+            "package.module:function of a function of your own"
+        )
+    if kind in RECOGNISERS:
+        opened: Recogniser = RECOGNISERS.load(kind)(rest, types)
+        return opened
+    return _function(source)
+
+
+def folder_digest(folder: Path) -> str:
+    """Sha256 over the names and bytes of all files of a folder; raises ConfigurationError."""
+    try:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        lines = [
+            f"{path.relative_to(folder).as_posix()} {file_digest(path)}\n"
+            for path in files
+            if "__pycache__" not in path.parts
+        ]
+    except OSError as error:
+        raise ConfigurationError(f"groups.recogniser: {folder} cannot be read: {error}") from None
+    return hashlib.sha256("".join(lines).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+_MARK = "__transexplain_entity_recogniser__"
+_Function = Callable[[str], Iterable[tuple[int, int, str] | tuple[int, int, str, str]]]
+
+
+def entity_recogniser(
+    *, types: Sequence[str] = (), version: str = ""
+) -> Callable[[_Function], _Function]:
+    """Mark a function as a recogniser: it takes a text and returns (start, end, type[, entity]).
+
+    Args:
+        types: of entities that it finds.
+        version: of what it does; a plan records it, and a worker with another one refuses the run.
+    """
+
+    def marked(function: _Function) -> _Function:
+        setattr(function, _MARK, (tuple(types), version))
+        return function
+
+    return marked
+
+
+def _function(source: str) -> Recogniser:
+    """A marked function of a module that the operator allows: to import one is to run it."""
+    from transexplain.privacy import allowed_module
+
+    module_name, _, attribute = source.partition(":")
+    module = allowed_module(module_name, "groups.recogniser", MODULES)
+    found = getattr(module, attribute, None)
+    mark = getattr(found, _MARK, None)
+    if not callable(found) or mark is None:
+        raise ConfigurationError(
+            f"groups.recogniser: {module_name} has no function {attribute!r} that is marked; put "
+            "@entity_recogniser(types=[...], version=...) of "
+            "transexplain.analysis.groups.entity_recogniser above it"
+        )
+    types, version = mark
+    digest = hashlib.sha256(version.encode()).hexdigest() if version else ""
+    return Recogniser(find=found, types=types, name=f"{source} {version}".strip(), digest=digest)

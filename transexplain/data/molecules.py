@@ -1,0 +1,250 @@
+"""Molecules as graphs of their atoms, read from SMILES by RDKit (extra `molecules`)."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.data.graph_files import write_graphs
+from transexplain.data.graph_structure import structure
+from transexplain.errors import DataSourceError, ItemError
+from transexplain.registry import require
+
+_ELEMENTS = ("C", "N", "O", "S", "F", "Cl", "Br", "I", "P")
+_HYBRIDS = ("SP", "SP2", "SP3")
+_MOST_HYDROGENS = 4
+#: the features of an atom: one of each kind is 1, `charge` is in elementary charges
+ATOM_FEATURES = (
+    *_ELEMENTS,
+    "another element",
+    *(f"{count} hydrogens" for count in range(_MOST_HYDROGENS + 1)),
+    *_HYBRIDS,
+    "another hybridisation",
+    "aromatic",
+    "in a ring",
+    "chirality R",
+    "chirality S",
+    "charge",
+)
+#: the kinds of edges, counted from 1
+BOND_KINDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+#: functional groups by SMARTS; a match is one substructure
+FUNCTIONAL_GROUPS: Mapping[str, str] = {
+    "amide": "[NX3][CX3](=[OX1])[#6]",
+    "amidine or guanidine": "[CX3](=[NX2,NX3+])[NX3]",
+    "amine": "[NX3,NX4+;!$(N[#6,#16]=[#7,#8,#16]);!$(N-a)]-[CX4]",
+    "aromatic amine": "[NX3H2]-a",
+    "carboxyl": "[CX3](=[OX1])[OX2H1,OX1-]",
+    "ester": "[#6][CX3](=[OX1])[OX2][#6]",
+    "ether": "[#6;!$(C=O)][OX2][#6;!$(C=O)]",
+    "halogen": "[F,Cl,Br,I]",
+    "hydroxyl": "[OX2H1][#6;!$(C=O)]",
+    "nitrile": "[CX2]#[NX1]",
+    "sulfonyl": "[SX4](=[OX1])(=[OX1])",
+}
+SPLIT = ("train", "valid", "test")
+
+
+def read_molecule(smiles: str) -> Any:
+    """The molecule of RDKit; ItemError `bad-smiles` for a text that is none.
+
+    Raises ConfigurationError where RDKit is missing.
+    """
+    require("rdkit", "molecules")
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():  # what is wrong goes into the error, not to the console
+        found = Chem.MolFromSmiles(smiles.strip())
+    if found is None or not found.GetNumAtoms():
+        raise ItemError("bad-smiles", f"{smiles[:200]!r} is no molecule that RDKit reads")
+    return found
+
+
+def molecule_graph(smiles: str) -> dict[str, Any]:
+    """A molecule as a graph of its T heavy atoms.
+
+    Returns:
+        `node_features` (T, F) as `ATOM_FEATURES` names them; `edge_kinds` (T, T), 0 or the place
+        of the bond in `BOND_KINDS`, counted from 1; `distances` and `degrees` (T,) as
+        `graph_structure.structure` has them, which a model reads; and beside them `edges`,
+        `node_names` (element and place in the SMILES), `node_positions` (T, 2) of a drawing,
+        `node_groups` as `substructures` finds them, and `text`, the SMILES.
+
+    Raises ItemError `bad-smiles`, ConfigurationError where RDKit is missing.
+    """
+    molecule = read_molecule(smiles)
+    from rdkit.Chem import rdDepictor
+
+    atoms = list(molecule.GetAtoms())
+    bonds = [
+        (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), _kind(bond)) for bond in molecule.GetBonds()
+    ]
+    kinds = np.zeros((len(atoms), len(atoms)), dtype=np.int64)
+    for one, other, kind in bonds:
+        kinds[one, other] = kinds[other, one] = kind
+    rdDepictor.Compute2DCoords(molecule)
+    places = np.asarray(molecule.GetConformer().GetPositions())[:, :2]
+    return {
+        "node_features": np.array([_features(atom) for atom in atoms], dtype=np.float32),
+        "edge_kinds": kinds,
+        **structure([bond[:2] for bond in bonds], len(atoms)),
+        "node_names": [f"{atom.GetSymbol()}{atom.GetIdx() + 1}" for atom in atoms],
+        "node_positions": (places * (1, -1)).astype(np.float32),
+        "node_groups": substructures(molecule),
+        "text": smiles.strip(),
+    }
+
+
+def substructures(molecule: Any) -> list[list[Any]]:
+    """Rings and functional groups of a molecule of RDKit, as entries [group, atoms, entity].
+
+    A ring's group is `aromatic ring` or `aliphatic ring` and its entity the SMILES of its atoms; a
+    functional group is a match of `FUNCTIONAL_GROUPS`, its entity the SMILES of its atoms and of
+    those next to them, for the same group differs by what it hangs on. An atom may be in several.
+    """
+    from rdkit import Chem
+
+    found = []
+    for ring in molecule.GetRingInfo().AtomRings():
+        aromatic = all(molecule.GetAtomWithIdx(place).GetIsAromatic() for place in ring)
+        group = "aromatic ring" if aromatic else "aliphatic ring"
+        entity = Chem.MolFragmentToSmiles(molecule, ring, isomericSmiles=False)
+        found.append([group, sorted(ring), entity])
+    for group, pattern in _patterns().items():
+        for match in molecule.GetSubstructMatches(pattern):
+            around = {
+                near.GetIdx()
+                for place in match
+                for near in molecule.GetAtomWithIdx(place).GetNeighbors()
+            }
+            entity = Chem.MolFragmentToSmiles(
+                molecule, sorted({*match, *around}), isomericSmiles=False
+            )
+            found.append([group, sorted(match), entity])
+    return found
+
+
+@cache
+def _patterns() -> dict[str, Any]:
+    from rdkit import Chem
+
+    return {name: Chem.MolFromSmarts(smarts) for name, smarts in FUNCTIONAL_GROUPS.items()}
+
+
+def _kind(bond: Any) -> int:
+    name = str(bond.GetBondType())
+    # others (dative, zero order) are rare: a single bond is the nearest
+    return 1 + (BOND_KINDS.index(name) if name in BOND_KINDS else 0)
+
+
+def _features(atom: Any) -> list[float]:
+    hydrogens = min(int(atom.GetTotalNumHs()), _MOST_HYDROGENS)
+    code = atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else ""
+    return [
+        *_one_of(atom.GetSymbol(), _ELEMENTS),
+        *(float(hydrogens == count) for count in range(_MOST_HYDROGENS + 1)),
+        *_one_of(str(atom.GetHybridization()), _HYBRIDS),
+        float(atom.GetIsAromatic()),
+        float(atom.IsInRing()),
+        float(code == "R"),
+        float(code == "S"),
+        float(atom.GetFormalCharge()),
+    ]
+
+
+def _one_of(name: str, known: Sequence[str]) -> list[float]:
+    return [*(float(name == one) for one in known), float(name not in known)]
+
+
+def scaffold_split(
+    smiles: Sequence[str], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+) -> tuple[NDArray[np.intp], ...]:
+    """The places of the molecules of each part, so that no scaffold is in two parts.
+
+    Scaffolds (Bemis and Murcko 1996) go to the parts from the largest to the smallest, each to
+    the first part that has room for all of its molecules (Wu et al. 2018, section 3.2): the tests
+    are on rare scaffolds. Of equal size the first in alphabetical order goes first, so that the
+    order of the molecules, which are often sorted by class, does not matter. Raises ItemError
+    `bad-smiles`.
+    """
+    require("rdkit", "molecules")
+    from rdkit.Chem.Scaffolds import MurckoScaffold
+
+    members: dict[str, list[int]] = defaultdict(list)
+    for place, one in enumerate(smiles):
+        molecule = read_molecule(one)
+        # RDKit's Python code has no types
+        scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule)  # type: ignore[no-untyped-call]
+        members[scaffold].append(place)
+    room = [shares[0] * len(smiles), sum(shares[:2]) * len(smiles) - shares[0] * len(smiles)]
+    parts: tuple[list[int], ...] = ([], [], [])
+    for _, places in sorted(members.items(), key=lambda one: (-len(one[1]), one[0])):
+        fitting = (part for part in (0, 1) if len(parts[part]) + len(places) <= room[part] + 1e-9)
+        parts[next(fitting, 2)].extend(places)
+    return tuple(np.array(sorted(part), dtype=np.intp) for part in parts)
+
+
+def write_molecules(
+    table: str | Path,
+    folder: str | Path,
+    *,
+    smiles: str = "smiles",
+    label: str | None = None,
+    split: tuple[float, float, float] | None = None,
+) -> list[Path]:
+    """Write the molecules of a CSV file as a folder of graphs that `graphs:DIR` reads.
+
+    Args:
+        table: UTF-8, comma-separated, with a header.
+        folder: is made; a molecule's id is its row, counted from 0.
+        smiles: name of the column of SMILES.
+        label: name of the column of classes; None: the graphs have no label.
+        split: shares of `train`, `valid` and `test`, which become folders below `folder`, apart by
+            scaffold; None: one folder.
+
+    Returns the folders. Raises DataSourceError for a missing column, for a SMILES that cannot be
+    read, naming its row, and for an empty part, ConfigurationError where RDKit is missing.
+    """
+    rows = list(_rows(Path(table), [smiles, *([label] if label else [])]))
+    graphs = []
+    for number, row in enumerate(rows):
+        try:
+            graph = molecule_graph(row[smiles])
+        except ItemError as error:
+            raise DataSourceError(f"{table}, row {number}: {error}") from error
+        graphs.append({**graph, "id": str(number), **({"label": row[label]} if label else {})})
+    place = Path(folder)
+    if split is None:
+        write_graphs(place, graphs, format="parquet")
+        return [place]
+    parts = scaffold_split([row[smiles] for row in rows], split)
+    for name, chosen in zip(SPLIT, parts, strict=True):
+        if not len(chosen):
+            raise DataSourceError(
+                f"{table}: no molecule is left for {name!r} in a split of {split}, for scaffolds "
+                "stay whole; give other shares, or split=None"
+            )
+    for name, chosen in zip(SPLIT, parts, strict=True):
+        write_graphs(place / name, [graphs[one] for one in chosen], format="parquet")
+    return [place / name for name in SPLIT]
+
+
+def _rows(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in wanted if name not in (reader.fieldnames or ())]
+            if missing:
+                raise DataSourceError(
+                    f"{path} has no column {missing[0]!r}; it has: "
+                    f"{', '.join(reader.fieldnames or ()) or 'none'}"
+                )
+            for row in reader:
+                yield {name: row[name] or "" for name in wanted}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataSourceError(f"{path} cannot be read: {error}") from error
