@@ -34,7 +34,7 @@ from transexplain.reports.sections.failed_items import failures
 from transexplain.reports.sections.gallery_items import collect
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import counts_of
-from transexplain.reports.sections.measured_faithfulness import conservation_of
+from transexplain.reports.sections.relevance_conserved import conservation_of
 from transexplain.reports.summary import GALLERY
 from transexplain.reports.survey import choose, survey
 from transexplain.store import results, runs
@@ -152,7 +152,8 @@ def _peak() -> float:
 
 
 @contextmanager
-def _database(options: argparse.Namespace) -> Iterator[str]:
+def made_up_database(options: argparse.Namespace) -> Iterator[str]:
+    """The URL of an empty database that goes away afterwards, as the options want it."""
     if not options.sqlite:
         with own_database() as url:
             yield url
@@ -179,7 +180,7 @@ def main() -> None:
         groups=options.groups,
         size=options.shard_size or "auto",
     )
-    with _database(options) as url:
+    with made_up_database(options) as url:
         begun = time.perf_counter()
         run_id = store(url, corpus, options.pool, options.processes)
         count_rows(url)

@@ -246,7 +246,7 @@ def _line(one: "Schedule") -> str:
 
 
 def _next(one: "Schedule") -> float | None:
-    from orchestrator.schedule.tick import upcoming
+    from orchestrator.schedule.fire_times import upcoming
 
     if one.state == "paused":
         return None

@@ -133,6 +133,11 @@ VERBS: Mapping[str, Entry] = {
         "Answer Prometheus at /metrics with the fleet's state, until SIGTERM or Ctrl-C.",
         "Operate",
     ),
+    "serve": Entry(
+        "orchestrator.cli.serve_command:serve",
+        "Show runs, groups, items and the fleet in a browser, read-only, until SIGTERM or Ctrl-C.",
+        "Look",
+    ),
     "sweep": Entry(
         "orchestrator.cli.schedule_commands:sweep",
         "Send messages again for shards that no worker holds, and close finished runs.",

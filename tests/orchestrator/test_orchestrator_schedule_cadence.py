@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.schedule.tick import check, latest, upcoming
+from orchestrator.schedule.fire_times import check, latest, upcoming
 from transexplain.errors import ConfigurationError
 
 BERLIN = "Europe/Berlin"  # 2026-03-29: 2 to 3 o'clock is skipped; 2026-10-25: 2 to 3 comes twice

@@ -96,7 +96,7 @@ def page(template: str, **names: Any) -> str:
     Every value is escaped by the template unless a report made it itself; what no HTML file can
     hold becomes U+FFFD.
     """
-    return storable(environment().get_template(template).render({**_VOCABULARY, **names}))
+    return storable(environment().get_template(template).render({**VOCABULARY, **names}))
 
 
 def breakable(name: str) -> Markup:
@@ -112,7 +112,8 @@ def moment(seconds: float | None) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-_VOCABULARY = {
+#: words that the templates of all pages share
+VOCABULARY = {
     "strip": forest.strip,
     "whisker": forest.whisker,
     "box": forest.box,

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, exc, make_url
 
@@ -52,15 +53,17 @@ class Database:
     """Connections to one store; one object per process, shared by its threads.
 
     `url` is an SQLAlchemy URL of SQLite (a file) or PostgreSQL. It connects at the
-    first transaction. Raises ConfigurationError for a URL that names anything else.
+    first transaction. With `read_only` the server itself refuses to write whatever is asked, and
+    an SQLite file is neither made nor changed. Raises ConfigurationError for a URL that names
+    anything else.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._url = _parse(url)
         self._given = url
         self.name = shown_url(url)  #: the URL without its password, for messages
         try:
-            self.engine = _engine(self._url)
+            self.engine = _reading_engine(self._url) if read_only else _engine(self._url)
         except (exc.ArgumentError, ValueError):
             raise ConfigurationError(
                 f"database URL {self.name}: its hosts cannot be read; write host=NAME:PORT for each"
@@ -245,6 +248,34 @@ def _engine(url: URL, *, foreign_keys: bool = True, **options: Any) -> Engine:
     return engine
 
 
+def _reading_engine(url: URL) -> Engine:
+    """An engine whose connections the database lets read and nothing else."""
+    if url.get_backend_name() == "postgresql":
+        engine = _engine(url)
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: Any, _record: Any) -> None:
+            connection.execute("SET default_transaction_read_only = on")
+            connection.commit()
+
+        return engine
+    file = url.database or ""
+    if not file.startswith("file:"):
+        # SQLite opens what is there and makes no file
+        file = f"file:{quote(str(Path(file).absolute()))}"
+    reading = url.set(database=file).update_query_dict({"mode": "ro", "uri": "true"})
+    # each reader opens the file anew, and so sees that it was moved, or put back
+    engine = create_engine(reading, connect_args={"timeout": _BUSY_SECONDS}, poolclass=NullPool)
+
+    @event.listens_for(engine, "connect")
+    def prepare_file(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA query_only = ON")
+
+    _begin_ourselves(engine)
+    return engine
+
+
 def _sqlite_transactions(engine: Engine, foreign_keys: bool) -> None:
     """Begin transactions ourselves: the driver's own would upgrade from reading to writing.
 
@@ -260,6 +291,10 @@ def _sqlite_transactions(engine: Engine, foreign_keys: bool) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
 
+    _begin_ourselves(engine)
+
+
+def _begin_ourselves(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         reading = connection.get_execution_options().get(_READING)

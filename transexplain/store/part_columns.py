@@ -96,6 +96,14 @@ def text_list(column: pa.Array) -> list[Any]:
     return [None if place is None else held[place] for place in column.indices.to_pylist()]
 
 
+def is_name(column: pa.Array, name: str) -> NDArray[np.bool_]:
+    """(N,) which of the texts of `names` are this one."""
+    wanted = encoded(name)
+    held = [place for place, one in enumerate(column.dictionary.to_pylist()) if one == wanted]
+    places = np.asarray(column.indices.fill_null(-1).to_numpy(zero_copy_only=False))
+    return np.isin(places, held)
+
+
 def lists(values: pa.Array, counts: Any) -> pa.Array:
     """`values` cut into lists of so many each."""
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)

@@ -89,6 +89,29 @@ class Part:
         """(N,) the class that each is given."""
         return col.text_list(self._columns["predicted"])
 
+    @property
+    def labels(self) -> list[str | None]:
+        """The class that each is labelled with; None: none."""
+        return col.text_list(self._columns["label"])
+
+    def named(self, column: str, name: str) -> NDArray[np.bool_]:
+        """(N,) whether `label`, `predicted` or `raw_label` is exactly this."""
+        return col.is_name(self._columns[column], name)
+
+    def mentioning(self, group: str | None, entity: str | None) -> NDArray[np.bool_]:
+        """(N,) whether each mentions this entity, this group, or this entity of this group."""
+        found = np.zeros(len(self), dtype=bool)
+        column = self._columns.get("mentions")
+        if column is None:
+            return found
+        flat = column.values
+        hit = np.ones(len(flat), dtype=bool)
+        for name, value in (("group", group), ("entity", entity)):
+            if value is not None:
+                hit &= col.is_name(flat.field(name), value)
+        found[np.repeat(np.arange(len(self)), col.counts_of(column))[hit]] = True
+        return found
+
     @cached_property
     def explained(self) -> AttributionColumns:
         """The columns of the attributions."""

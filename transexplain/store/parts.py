@@ -136,17 +136,19 @@ def read(
     keys: Iterable[Key] | None = None,
     *,
     rows: range | None = None,
+    together: int = _PAYLOADS,
 ) -> Iterator[_Value]:
     """What `work` gives of each part, or of those with these `keys`, in the order of the data.
 
-    Of `rows` of the dataset only the parts that may hold some. Raises DamagedRowError for a
+    Of `rows` of the dataset only the parts that may hold some; `together` are fetched at once: who
+    stops early wants few. Raises DamagedRowError for a
     damaged one, and for one in a layout that this version does not know.
     """
     which = None
     if rows is not None:
         which = (result_part.c.first < rows.stop) & (result_part.c.last >= rows.start)
     if keys is None:
-        yield from _worked(db, run_id, work, which)
+        yield from _worked(db, run_id, work, which, together)
         return
     wanted = sorted(keys)
     for start in range(0, len(wanted), _PAYLOADS):
@@ -161,9 +163,10 @@ def _worked(
     run_id: str,
     work: Callable[[Part], _Value],
     which: ColumnElement[bool] | None,
+    together: int = _PAYLOADS,
 ) -> Iterator[_Value]:
     columns = [result_part.c[name] for name in ("first", "last", "format", "payload")]
-    for row in _stored(db, run_id, columns, _PAYLOADS, which):
+    for row in _stored(db, run_id, columns, together, which):
         if row.format != FORMAT:
             if _SPARING.get():
                 continue

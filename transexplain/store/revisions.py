@@ -129,13 +129,14 @@ def _config() -> Config:
     return config
 
 
-def open_database(url: str, *, upgrade: bool = False) -> Database:
+def open_database(url: str, *, upgrade: bool = False, read_only: bool = False) -> Database:
     """A database that is reachable and at the revision of this package's tables.
 
-    With `upgrade` an absent or older one is brought there first (safe to call concurrently).
+    With `upgrade` an absent or older one is brought there first (safe to call concurrently);
+    with `read_only` nothing can be written through it.
     Raises DatabaseError where it is unreachable or, without `upgrade`, at another revision.
     """
-    database = Database(url)
+    database = Database(url, read_only=read_only)
     try:
         if upgrade:
             bring_to_head(database)

@@ -103,6 +103,22 @@ def items(
         yield row._mapping["index"], _item(row)
 
 
+def items_from(
+    db: Database, run_id: str, start: int
+) -> list[tuple[int, ItemOutcome | ItemFailure]]:
+    """A page of items from row `start` of the dataset on."""
+    columns = [column for column in item.c if column.name not in ("run_id", "shard", "features")]
+    query = (
+        select(*columns)
+        .where(item.c.run_id == run_id, item.c.index >= start)
+        .order_by(item.c.index)
+        .limit(_PAGE)
+    )
+    with db.read() as connection:
+        rows = connection.execute(query).all()
+    return [(row._mapping["index"], _item(row)) for row in rows]
+
+
 def answers(
     db: Database, run_id: str
 ) -> Iterator[tuple[int, tuple[str, tuple[float, ...], dict[str, str]]]]:

@@ -129,39 +129,29 @@ CHARACTERS = 4_000  #: shown of one text
 
 def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: float) -> Gallery:
     """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
-    found: dict[str, list[Explanation]] = {}
-    unread: dict[str, int] = {}
-    texts: dict[str, str] = {}
+    found: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
     names: dict[str, list[str]] = {}  # of the nodes of graphs
-    stored: set[str] = set()  # items with their text; without it, no place in it is known
     for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
         kept = found.setdefault(one.item_id, [])
         if len(kept) == EXPLANATIONS:
             more[one.item_id] = more.get(one.item_id, 0) + 1
             continue
-        text, explanation, end = _explanation(one)
-        kept.append(explanation)
-        texts.setdefault(one.item_id, text)
-        if explanation.nodes:
+        kept.append(one)
+        if one.text is None and not isinstance(one.features, PatchGrid):
             names[one.item_id] = nodes_of(one)[0]
-        stored |= {one.item_id} if one.text is not None else set()
-        unread[one.item_id] = max(end, unread.get(one.item_id, 0))
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
     shapes = stored_shapes(runs.get(db, run_id).plan, outcomes, names) if names else {}
     return Gallery(
         scale=scale,
         items=tuple(
-            _item(
+            gallery_item(
                 outcomes[item_id],
                 reason,
-                texts.get(item_id, ""),
-                tuple(found.get(item_id, ())),
-                unread_from=unread.get(item_id, 0),
+                found.get(item_id, ()),
                 more=more.get(item_id, 0),
                 mentions=mentions.get(item_id, ()),
-                placed=item_id in stored,
                 shape=shapes.get(item_id),
             )
             for item_id, reason in shown
@@ -227,19 +217,23 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
     )
 
 
-def _item(  # noqa: PLR0913 - what was found of one item
+def gallery_item(
     outcome: ItemOutcome,
     reason: Reason,
-    text: str,
-    explanations: tuple[Explanation, ...],
+    attributions: Sequence[Attribution],
     *,
-    unread_from: int,
-    more: int,
-    mentions: Sequence[Mention],
-    placed: bool,
-    shape: GraphShape | None,
+    more: int = 0,
+    mentions: Sequence[Mention] = (),
+    shape: GraphShape | None = None,
 ) -> GalleryItem:
+    """What a page shows of an item and of these of its attributions; `more` are left out."""
+    explained = [_explanation(one) for one in attributions]
+    explanations = tuple(one for _, one, _ in explained)
+    text = explained[0][0] if explained else ""
     is_text = any(one.grid is None for one in explanations)
+    # without the text that was stored, no place in it is known
+    placed = any(one.text is not None for one in attributions)
+    unread_from = max((end for *_, end in explained), default=0)
     return GalleryItem(
         item_id=outcome.item_id,
         reason=reason,

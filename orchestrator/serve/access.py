@@ -1,0 +1,165 @@
+"""Who may read: by address, by a token, or by the name that a trusted proxy vouches for."""
+
+import hashlib
+import hmac
+import ipaddress
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transexplain.errors import ConfigurationError, reason_of
+
+COOKIE = "transexplain"
+_SESSION = 12 * 3600  #: seconds that a login lasts
+_SHORTEST = 16  #: characters of a token
+_LONGEST = 4096
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccessRules:
+    """What a request needs; without a token and a header everybody who reaches the server reads."""
+
+    token: str | None = None
+    user_header: str | None = None  #: holds the name of who a trusted proxy let through
+    proxies: tuple[Network, ...] = ()  #: addresses that may send it
+    hosts: frozenset[str] = frozenset()  #: names besides `localhost` that the server answers to
+
+    @property
+    def everybody(self) -> bool:
+        """Whether no request is asked who it is."""
+        return self.token is None and self.user_header is None
+
+    def knows_host(self, given: str) -> bool:
+        """Whether the Host header names this server.
+
+        A page elsewhere whose name leads here (DNS rebinding) sends that name; an address of
+        numbers cannot be led elsewhere.
+        """
+        name = _host_name(given)
+        return name is not None and (
+            name == "localhost" or name in self.hosts or _address(name) is not None
+        )
+
+    def trusts(self, client: str) -> bool:
+        """Whether the name in the header counts, of a request from this address."""
+        found = _address(client)
+        return found is not None and any(found in network for network in self.proxies)
+
+    def token_is(self, given: str) -> bool:
+        """Whether this is the token; takes as long whatever is given."""
+        return self.token is not None and hmac.compare_digest(
+            _digest(given.encode("utf-8", "surrogatepass")), _digest(self.token.encode())
+        )
+
+    def session(self, now: float | None = None) -> str:
+        """What the cookie of a login holds: until when it is good, and a proof of the token."""
+        until = int((time.time() if now is None else now) + _SESSION)
+        return f"{until}.{self._proof(until)}"
+
+    def session_is_good(self, cookie: str, now: float | None = None) -> bool:
+        """Whether `session` gave this, for the present token and not too long ago."""
+        until, _, proof = cookie.partition(".")
+        if self.token is None or not until.isascii() or not until.isdigit() or len(until) > 12:
+            return False
+        good = hmac.compare_digest(self._proof(int(until)).encode(), proof.encode())
+        return good and int(until) > (time.time() if now is None else now)
+
+    def _proof(self, until: int) -> str:
+        key = (self.token or "").encode()
+        return hmac.new(key, f"session until {until}".encode(), hashlib.sha256).hexdigest()
+
+
+#: seconds that a browser keeps the cookie
+SESSION_SECONDS = _SESSION
+
+
+def _digest(given: bytes) -> bytes:
+    return hashlib.sha256(given).digest()
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(name)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _host_name(given: str) -> str | None:
+    """The name in a Host header, without its port; None: there is none."""
+    name, colon, port = given.rpartition(":")
+    if not colon or given.endswith("]"):
+        name, port = given, ""
+    if port and not port.isdigit():
+        return None
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    return name.lower().rstrip(".") or None
+
+
+def access_rules(
+    host: str,
+    *,
+    token_file: Path | None = None,
+    user_header: str | None = None,
+    proxies: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+) -> AccessRules:
+    """The rules of a server that listens on `host`; raises ConfigurationError.
+
+    Anybody on the network could read where it listens on more than this machine, so that needs a
+    token or a proxy.
+    """
+    if token_file is not None and user_header is not None:
+        raise ConfigurationError("--token-file and --trusted-user-header exclude each other")
+    if (user_header is None) != (not proxies):
+        raise ConfigurationError(
+            "--trusted-user-header and --trusted-proxy go together: the header counts only from "
+            "the proxy's address"
+        )
+    if user_header is not None and not user_header.replace("-", "").isalnum():
+        raise ConfigurationError(f"--trusted-user-header {user_header!r} is no name of a header")
+    if token_file is None and user_header is None and not is_local(host):
+        raise ConfigurationError(
+            f"--host {host}: everybody who reaches this address could read the store. Give "
+            "--token-file FILE, or --trusted-user-header NAME with --trusted-proxy ADDRESS, or "
+            "listen on 127.0.0.1"
+        )
+    return AccessRules(
+        token=None if token_file is None else _token(token_file),
+        user_header=None if user_header is None else user_header.lower(),
+        proxies=tuple(map(_network, proxies)),
+        hosts=frozenset(one.lower().rstrip(".") for one in hosts),
+    )
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    found = _address(host)
+    return host == "localhost" if found is None else found.is_loopback
+
+
+def _network(given: str) -> Network:
+    try:
+        return ipaddress.ip_network(given)
+    except ValueError:
+        raise ConfigurationError(
+            f"--trusted-proxy {given!r} is no address; write 10.0.0.7, or 10.0.0.0/24"
+        ) from None
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"--token-file {file} cannot be read: {reason_of(error)}"
+        ) from None
+    if not _SHORTEST <= len(token) <= _LONGEST or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            f"--token-file {file} must hold one word of {_SHORTEST} to {_LONGEST:,} characters; "
+            "make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return token

@@ -1,0 +1,217 @@
+"""The application: routes from the table of pages, what goes wrong as a page that says so."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from urllib.parse import parse_qs
+
+from anyio.to_thread import current_default_thread_limiter
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from orchestrator.serve import drawn_pages, openapi
+from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
+from orchestrator.serve.asked import Asked, BadQueryError, NotThereError
+from orchestrator.serve.guard import LOGIN, Guard
+from orchestrator.serve.links import name_of
+from orchestrator.serve.page_table import PAGES, Page
+from orchestrator.serve.running_counts import RunningCounts
+from transexplain.errors import DamagedRowError, DatabaseError
+from transexplain.store.database import Database
+
+log = logging.getLogger(__name__)
+
+#: requests that are answered at the same time: each holds a part of a run's items
+_AT_ONCE = 4
+_FORM_BYTES = 16_384  #: of a login
+_SUFFIX = ".json"
+_JSON = "transexplain.json"  #: key of the scope: whether the path asked for JSON
+_RETRY_SECONDS = "5"
+
+
+def application(db: Database, rules: AccessRules) -> ASGIApp:
+    """The pages over a store, which must be open for reading only."""
+    counts = RunningCounts()
+    routes = [
+        Route(path, partial(_answer, page, db, counts), name=f"{page.name}{path}")
+        for page in PAGES
+        for path in (page.path, *page.also)
+    ]
+    routes += [
+        Route("/openapi.json", partial(_openapi, rules)),
+        Route("/static/{name}", _static),
+    ]
+    if rules.token is not None:
+        routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            NotThereError: _not_there,
+            BadQueryError: _bad_query,
+            DatabaseError: _away,
+            HTTPException: _http_error,
+            Exception: _broken,
+        },
+        lifespan=_lifespan,
+    )
+    # around everything: pages about errors have the guard's headers, too
+    return _Paths(Guard(app, rules))
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(_app: Starlette) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = _AT_ONCE
+    yield
+
+
+class _Paths:
+    """Routes by the path as it was sent, so that an encoded slash parts no names; takes `.json`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http":
+            raw = scope.get("raw_path") or scope["path"].encode()
+            path = raw.decode("ascii", "replace").partition("?")[0]
+            wants = path.endswith(_SUFFIX) and path != "/openapi.json"
+            path = path.removesuffix(_SUFFIX) if wants else path
+            scope = {**scope, "path": path, _JSON: wants}
+        await self._app(scope, receive, send)
+
+
+def _wants_json(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    return bool(request.scope.get(_JSON)) or (
+        "application/json" in accepted and "text/html" not in accepted
+    )
+
+
+async def _answer(page: Page, db: Database, counts: RunningCounts, request: Request) -> Response:
+    names = {name: name_of(str(value)) for name, value in request.path_params.items()}
+    if any(value is None for value in names.values()):
+        raise NotThereError("This address holds a name that cannot be read.")
+    known = {name: str(value) for name, value in names.items()}
+    asked = Asked(db=db, names=known, query=dict(request.query_params), counts=counts)
+    as_json = _wants_json(request)
+    query = request.url.query
+    beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
+    beside += f"?{query}" if query else ""
+    body = await run_in_threadpool(_body, page, asked, as_json, beside)
+    return _sent(body, as_json)
+
+
+def _body(page: Page, asked: Asked, as_json: bool, beside: str) -> bytes:
+    answer = page.make(asked)
+    if as_json:
+        return drawn_pages.json_bytes(answer.document)
+    names = {**answer.document, **answer.drawing, "here": page.name, "beside": beside}
+    return drawn_pages.html(page.name, **names)
+
+
+def _sent(body: bytes, as_json: bool, status: int = 200, **headers: str) -> Response:
+    kind = "application/json" if as_json else "text/html; charset=utf-8"
+    return Response(body, status, headers={"Vary": "Accept", **headers}, media_type=kind)
+
+
+def _problem(
+    request: Request, status: int, title: str, text: str, back: tuple[str, str], **headers: str
+) -> Response:
+    if _wants_json(request):
+        return _sent(drawn_pages.json_bytes({"error": text}), True, status, **headers)
+    body = drawn_pages.html("problem", title=title, text=text, back=back, here="problem")
+    return _sent(body, False, status, **headers)
+
+
+_START = ("/", "all runs")
+
+
+def _not_there(request: Request, error: Exception) -> Response:
+    assert isinstance(error, NotThereError)
+    return _problem(request, 404, "Not here", str(error), error.back)
+
+
+def _bad_query(request: Request, error: Exception) -> Response:
+    return _problem(request, 422, "This cannot be asked", str(error), _START)
+
+
+def _away(request: Request, error: Exception) -> Response:
+    if isinstance(error, DamagedRowError):
+        return _problem(request, 500, "Damaged", str(error), _START)
+    log.warning("%s", error)
+    text = "The database does not answer. This page works again as soon as it does."
+    headers = {"Retry-After": _RETRY_SECONDS}
+    return _problem(request, 503, "The database is away", text, _START, **headers)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = "There is no such page." if error.status_code == 404 else error.detail
+    return _problem(request, error.status_code, "Not here", text, _START)
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    text = "The server met an error of its own, which its log describes."
+    return _problem(request, 500, "An error", text, _START)
+
+
+def _openapi(rules: AccessRules, request: Request) -> Response:
+    return _sent(drawn_pages.json_bytes(openapi.document(rules)), True)
+
+
+def _static(request: Request) -> Response:
+    found = drawn_pages.static_files().get(request.path_params["name"])
+    if found is None:
+        raise NotThereError("There is no such file.")
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.version}"'}
+    return Response(found.body, headers=headers, media_type=found.kind)
+
+
+async def _login(rules: AccessRules, request: Request) -> Response:
+    wanted = request.query_params.get("to", "/")
+    to = wanted if _is_here(wanted) else "/"
+    if request.method != "POST":
+        return _sent(drawn_pages.html("login", to=to, wrong=False, here="login"), False)
+    token = (await _form(request)).get("token", "")
+    if not rules.token_is(token.strip()):
+        await asyncio.sleep(0.5)  # who guesses waits
+        body = drawn_pages.html("login", to=to, wrong=True, here="login")
+        return _sent(body, False, 403)
+    response = RedirectResponse(to, 303)
+    response.set_cookie(
+        COOKIE,
+        rules.session(),
+        max_age=SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+def _is_here(address: str) -> bool:
+    """Whether an address leads to a page of this server and nowhere else."""
+    return (
+        address.startswith("/")
+        and not address.startswith("//")
+        and address.isprintable()
+        and ("\\" not in address)
+    )
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for some in request.stream():
+        body += some
+        if len(body) > _FORM_BYTES:
+            return {}
+    found = parse_qs(body.decode("ascii", "replace"), max_num_fields=20)
+    return {name: values[0] for name, values in found.items()}

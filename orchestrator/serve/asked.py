@@ -1,0 +1,93 @@
+"""What a page is asked, and what it answers."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from orchestrator.serve.links import link
+from orchestrator.serve.running_counts import RunningCounts
+from transexplain.store import browsing
+from transexplain.store.browsing import ListedRun, PlanFacts
+from transexplain.store.database import Database
+
+_BUDGET = 0.2  #: seconds from when a request came in which it looks for items
+_LONGEST = 500  #: characters of a value in a query
+_MOST = 2**31 - 1  #: the largest number in a query: a row of a dataset
+
+
+class NotThereError(Exception):
+    """No such page; `back` is the address of one that leads on, with its name."""
+
+    def __init__(self, what: str, back: tuple[str, str] = ("/", "all runs")) -> None:
+        super().__init__(what)
+        self.back = back
+
+
+class BadQueryError(Exception):
+    """A value of the query cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page says: as JSON, and what its template draws beside it."""
+
+    document: Mapping[str, Any]
+    drawing: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request for a page."""
+
+    db: Database
+    names: Mapping[str, str]  #: of the path: run, group, ...
+    query: Mapping[str, str]
+    counts: RunningCounts  #: what earlier requests have counted
+    begun: float = field(default_factory=time.monotonic)  #: when the request came
+
+    @cached_property
+    def readable(self) -> bool:
+        """Whether the store's role may read texts."""
+        return browsing.texts_readable(self.db)
+
+    @cached_property
+    def run(self) -> ListedRun:
+        """The run of the path; raises NotThereError."""
+        return self.run_called(self.names["run"])
+
+    def run_called(self, name: str) -> ListedRun:
+        """A run by its id; raises NotThereError."""
+        found = browsing.listed_run(self.db, name)
+        if found is None:
+            raise NotThereError(f"There is no run {name!r} in this store.")
+        return found
+
+    @cached_property
+    def facts(self) -> PlanFacts:
+        """Of the plan of the path's run, which is there."""
+        return self.counts.facts(self.db, self.run.id)
+
+    @property
+    def time_left(self) -> float:
+        """Seconds that the request may still look for items; what it waited for its turn counts."""
+        return self.begun + _BUDGET - time.monotonic()
+
+    def run_page(self) -> tuple[str, str]:
+        """Where to go on from a page below a run that is not there."""
+        return link("runs", self.run.id), f"run {self.run.id}"
+
+    def word(self, name: str) -> str:
+        """A value of the query; "": it was not given. Raises BadQueryError where it is too long."""
+        value = self.query.get(name, "").strip()
+        if len(value) > _LONGEST:
+            raise BadQueryError(f"{name} has more than {_LONGEST} characters.")
+        return value
+
+    def number(self, name: str) -> int:
+        """A row of the query, 0 where none is given; raises BadQueryError."""
+        value = self.word(name) or "0"
+        if not (value.isascii() and value.isdigit()) or int(value) > _MOST:
+            raise BadQueryError(f"{name} must be a row, a whole number from 0, not {value!r}.")
+        return int(value)

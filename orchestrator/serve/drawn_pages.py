@@ -1,0 +1,135 @@
+"""Makes the bytes of a page: HTML by its template, or JSON of the same document."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+from markupsafe import Markup
+
+from orchestrator.serve.links import link
+from transexplain.reports.coloured_text import marks_css
+from transexplain.reports.forest import Axis, whisker
+from transexplain.reports.page import VOCABULARY, environment, storable
+from transexplain.reports.phrasing import number, percent, short
+
+_DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+_STYLES = ("style.css", "sections.css", "evaluation.css")
+#: verdict on a group -> style of its tag
+_TONES = {
+    "different answers": "flagged",
+    "different outcomes": "flagged",
+    "difference": "flagged",
+    "equivalent": "clear",
+    "inconclusive": "open",
+}
+
+
+class Static(NamedTuple):
+    """A file that pages name."""
+
+    body: bytes
+    kind: str
+
+    @property
+    def version(self) -> str:
+        """Changes with the bytes."""
+        return hashlib.sha256(self.body).hexdigest()[:16]
+
+
+@cache
+def static_files() -> Mapping[str, Static]:
+    """Name -> the file: one style sheet, and htmx with its licence."""
+    here, reports = files("orchestrator.serve"), files("transexplain.reports") / "templates"
+    styles = [(reports / name).read_text(encoding="utf-8") for name in _STYLES]
+    own = (here / "templates" / "serve.css").read_text(encoding="utf-8")
+    css = "\n".join([*styles, str(marks_css()), own])
+    script = (here / "static" / "htmx.min.js").read_bytes()
+    licence = (here / "static" / "htmx.LICENSE").read_bytes()
+    return {
+        "style.css": Static(css.encode(), "text/css; charset=utf-8"),
+        "htmx.js": Static(script, "text/javascript; charset=utf-8"),
+        "htmx.LICENSE": Static(licence, "text/plain; charset=utf-8"),
+    }
+
+
+@cache
+def _templates() -> Environment:
+    """The report's environment, with this package's templates before the report's."""
+    made = environment().overlay()
+    made.loader = ChoiceLoader(
+        [PackageLoader("orchestrator.serve"), PackageLoader("transexplain.reports")]
+    )
+    return made
+
+
+def html(template: str, **names: Any) -> bytes:
+    """A page of this package's templates; every value is escaped unless a report made it."""
+    words = {**VOCABULARY, **_WORDS, **names}
+    return storable(_templates().get_template(f"{template}.html.j2").render(words)).encode()
+
+
+def json_bytes(document: Any) -> bytes:
+    """Any document as ASCII, so that no character of a name is lost."""
+    return json.dumps(document, default=_plain, allow_nan=False).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _static(name: str) -> str:
+    return f"/static/{name}?v={static_files()[name].version}"
+
+
+def _interval(row: Mapping[str, Any], name: str, share: bool = False) -> Markup:
+    """A number, or a share, of a row of results with its interval; a dash where there is none."""
+    shown = percent if share else number
+    value = row[name]
+    if value is None:
+        return Markup(_DASH)
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if low is None and high is None:
+        return Markup("{}").format(shown(value))
+    ends = (f"{_MINUS}∞" if low is None else shown(low), "∞" if high is None else shown(high))
+    return Markup('{} <span class="soft">[{}, {}]</span>').format(shown(value), *ends)
+
+
+def _whisker(row: Mapping[str, Any], name: str, axis: Axis) -> Markup:
+    """A number with its interval on an axis that other rows share; empty without an interval."""
+    ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
+    if any(one is None for one in ends):
+        return Markup("")
+    return whisker(*ends, axis)
+
+
+def _duration(seconds: float | None) -> str:
+    """`42 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds is None:
+        return _DASH
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+_WORDS = {
+    "link": link,
+    "static": _static,
+    "interval": _interval,
+    "whisker_of": _whisker,
+    "duration": _duration,
+    "short": short,
+    "tones": _TONES,
+}

@@ -1,0 +1,165 @@
+"""Pages below a run's findings: a group, an entity of it, a class."""
+
+from collections import Counter
+from typing import Any
+
+from orchestrator.serve.asked import Answer, Asked, NotThereError
+from orchestrator.serve.links import link
+from orchestrator.serve.run_pages import axis_of
+from transexplain.store import browsing, browsing_items
+from transexplain.types.items import ItemOutcome, Mention
+
+_ROWS = 200
+_ENTITIES = 100
+_ITEMS = 25  #: with their mentions, on a page
+_CONTEXT = 90  #: characters on each side of a mention
+_LISTS = ("raising_by_total", "lowering_by_total", "raising_by_mean", "lowering_by_mean")
+
+
+def one_group(asked: Asked) -> Answer:
+    """A group by all three kinds of evidence: swaps, rates, relevance; its strata and entities."""
+    db, run, group = asked.db, asked.run, asked.names["group"]
+    rows = {
+        name: browsing.result_rows(db, name, run.id, limit=_ROWS, group_name=group)
+        for name in ("group_verdict", "counterfactual_result", "outcome_result", "group_result")
+    }
+    entities = browsing.entities_of(db, run.id, group, _ENTITIES)
+    if not entities and not any(rows.values()):
+        raise NotThereError(
+            f"Run {run.id} has found nothing about a group {group!r}.", asked.run_page()
+        )
+    relevance = rows["group_result"]
+    return Answer(
+        {
+            "run": run,
+            "group": group,
+            "verdict": next(iter(rows["group_verdict"]), None),
+            "counterfactuals": rows["counterfactual_result"],
+            "outcomes": rows["outcome_result"],
+            "relevance": [row for row in relevance if not row["split_by"]],
+            "strata": [row for row in relevance if row["split_by"]],
+            "entities": entities,
+        },
+        {
+            "swaps": axis_of(rows["counterfactual_result"], "effect"),
+            "differences": axis_of(relevance, "difference"),
+        },
+    )
+
+
+def one_entity(asked: Asked) -> Answer:
+    """The mentions of an entity in their context, a page of items at a time."""
+    db, run = asked.db, asked.run
+    group, entity = asked.names["group"], asked.names["entity"]
+    totals = browsing.result_rows(
+        db, "entity_result", run.id, limit=_ROWS, group_name=group, entity=entity
+    )
+    document: dict[str, Any] = {
+        "run": run,
+        "group": group,
+        "entity": entity,
+        "classes": totals,
+        "readable": asked.readable,
+    }
+    if not asked.readable:
+        return Answer({**document, "items": [], "next_row": None, "next": None})
+    start = asked.number("start")
+    found = browsing_items.mentions_of(
+        db, run.id, group, entity, start=start, limit=_ITEMS, seconds=asked.time_left
+    )
+    if not totals and not found.found and not start and found.next_row is None:
+        raise NotThereError(
+            f"Run {run.id} has no mention of {entity!r} of the group {group!r}.", asked.run_page()
+        )
+    here = ("runs", run.id, "groups", group, "entities", entity)
+    return Answer(
+        {
+            **document,
+            "items": [_in_context(outcome, mentions) for outcome, mentions in found.found],
+            "next_row": found.next_row,
+            "next": None if found.next_row is None else link(*here, start=found.next_row),
+        }
+    )
+
+
+def _in_context(outcome: ItemOutcome, mentions: tuple[Mention, ...]) -> dict[str, Any]:
+    """An item and the places of its mentions, each with the relevance for every class."""
+    places: dict[tuple[int, int, str], list[Mention]] = {}
+    for one in mentions:
+        places.setdefault((one.start, one.end, one.surface), []).append(one)
+    return {
+        "item_id": outcome.item_id,
+        "index": outcome.index,
+        "label": outcome.label,
+        "predicted": outcome.predicted,
+        "places": [
+            {
+                "surface": surface,
+                **_around(outcome.text or "", start, end),
+                "relevance": [
+                    {"target": one.target, "class_name": one.class_name, "value": one.relevance}
+                    for one in some
+                ],
+            }
+            for (start, end, surface), some in places.items()
+        ],
+    }
+
+
+def _around(text: str, start: int, end: int) -> dict[str, Any]:
+    """The text on both sides of a mention; a group of whole items has none."""
+    inside = 0 <= start < end <= len(text)
+    begin, stop = max(0, start - _CONTEXT), end + _CONTEXT
+    return {
+        "before": text[begin:start] if inside else "",
+        "after": text[end:stop] if inside else "",
+        "cut_before": inside and begin > 0,
+        "cut_after": inside and stop < len(text),
+    }
+
+
+def one_class(asked: Asked) -> Answer:
+    """The words that speak for and against a class, and what it is taken for."""
+    db, run, name = asked.db, asked.run, asked.names["class"]
+    words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
+    counts, following = None, None
+    if asked.readable:
+        confusions = asked.counts.confusions(db, run, asked.time_left)
+        counts, following = Counter(confusions.counts), confusions.next_row
+    known = set(asked.facts.classes)
+    known |= {one for pair in counts or () for one in pair}
+    if not words and name not in known:
+        raise NotThereError(f"Run {run.id} knows no class {name!r}.", asked.run_page())
+    return Answer(
+        {
+            "run": run,
+            "class_name": name,
+            "words": [_list_of(words, one, target) for target in _targets(words) for one in _LISTS],
+            "readable": asked.readable,
+            "labelled": _confused(counts, 0, name),
+            "predicted": _confused(counts, 1, name),
+            "counted_to": following,
+        }
+    )
+
+
+def _targets(words: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["target"] for row in words))
+
+
+def _list_of(words: list[dict[str, Any]], name: str, target: str) -> dict[str, Any]:
+    found = [row for row in words if row[name] is not None and row["target"] == target]
+    return {"list": name, "target": target, "words": sorted(found, key=lambda row: row[name])}
+
+
+def _confused(
+    counts: Counter[tuple[str, str]] | None, side: int, name: str
+) -> list[dict[str, Any]] | None:
+    """Of the items with this label (side 0) or prediction (1): the other one, and how many."""
+    if counts is None:
+        return None
+    found = [(pair, count) for pair, count in counts.most_common() if pair[side] == name]
+    return [
+        {"label": label, "predicted": predicted, "items": count}
+        for (label, predicted), count in found
+    ]

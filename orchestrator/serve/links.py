@@ -1,0 +1,39 @@
+"""Names in addresses: any id, label or entity as one segment of a path, and back."""
+
+from urllib.parse import quote, unquote, urlencode
+
+_HEX = "~"  #: before a name that is written by the hexadecimal digits of its bytes
+
+
+def segment(name: str) -> str:
+    """`name` as one segment of a path, percent-encoded.
+
+    A browser would resolve `.` and `..`, `.json` asks for JSON, and no segment is empty or holds
+    NUL or a lone surrogate: such a name, and one that begins with `~`, is `~` and its bytes in
+    hexadecimal.
+    """
+    plain = name not in ("", ".", "..") and not name.startswith(_HEX) and "\0" not in name
+    if plain and not name.endswith(".json"):
+        try:
+            return quote(name, safe="")
+        except UnicodeEncodeError:
+            pass
+    return _HEX + name.encode("utf-8", "surrogatepass").hex()
+
+
+def name_of(written: str) -> str | None:
+    """The name that `segment` was given; None where it gave no such segment."""
+    try:
+        if written.startswith(_HEX):
+            return bytes.fromhex(written[1:]).decode("utf-8", "surrogatepass")
+        return unquote(written, errors="strict")
+    except ValueError:
+        return None
+
+
+def link(*names: str, **query: object) -> str:
+    """The address of a page: its segments, and what of the query is not empty."""
+    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    path = "/" + "/".join(map(segment, names))
+    asked = urlencode(given, errors="surrogatepass")
+    return f"{path}?{asked}" if asked else path

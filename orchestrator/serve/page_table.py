@@ -1,0 +1,79 @@
+"""The pages that exist: one entry each, with its address, its template and what it is asked."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages
+from orchestrator.serve.asked import Answer, Asked
+
+_ROW = "row of the dataset to go on from"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A page and the JSON beside it."""
+
+    name: str  #: of its template, without the ending
+    path: str
+    make: Callable[[Asked], Answer]
+    query: Mapping[str, str] = field(default_factory=dict)  #: parameter -> what it is
+    also: tuple[str, ...] = ()  #: other paths that lead here
+
+    @property
+    def summary(self) -> str:
+        """What it shows, in a sentence."""
+        return (self.make.__doc__ or "").split("\n", 1)[0]
+
+
+PAGES: tuple[Page, ...] = (
+    Page(
+        name="runs",
+        path="/runs",
+        also=("/",),
+        make=run_pages.all_runs,
+        query={
+            "name": "part of the audit's name",
+            "model": "part of the model's name",
+            "state": "running, done or cancelled",
+            "before": "moment and id of a run: those older than it",
+        },
+    ),
+    Page(name="run", path="/runs/{run}", make=run_pages.one_run),
+    Page(name="group", path="/runs/{run}/groups/{group}", make=group_pages.one_group),
+    Page(
+        name="entity",
+        path="/runs/{run}/groups/{group}/entities/{entity}",
+        make=group_pages.one_entity,
+        query={"start": _ROW},
+    ),
+    Page(name="class", path="/runs/{run}/classes/{class}", make=group_pages.one_class),
+    Page(
+        name="items",
+        path="/runs/{run}/items",
+        make=item_pages.items,
+        query={
+            "text": "part of an item's text, in any case",
+            "entity": "that it mentions",
+            "group": "that it mentions",
+            "label": "class, or as the dataset spells it",
+            "predicted": "class",
+            "start": _ROW,
+        },
+    ),
+    Page(name="item", path="/runs/{run}/items/{item}", make=item_pages.one_item),
+    Page(
+        name="failures",
+        path="/runs/{run}/failures",
+        make=run_pages.failures,
+        query={"start": _ROW},
+    ),
+    Page(name="audit", path="/audits/{audit}", make=run_pages.one_audit),
+    Page(
+        name="compare",
+        path="/compare",
+        make=run_pages.two_runs,
+        query={"a": "id of a run", "b": "id of a later run"},
+    ),
+    Page(name="fleet", path="/fleet", make=fleet_pages.fleet),
+    Page(name="schedules", path="/schedules", make=fleet_pages.schedules),
+)

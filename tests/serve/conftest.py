@@ -1,0 +1,73 @@
+"""A store with a run that found something, and a client of the pages over it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from fresh_stores import fresh_store
+from report_samples import biased_run
+from starlette.testclient import TestClient
+
+from orchestrator.serve.access import AccessRules
+from orchestrator.serve.application import application
+from transexplain.reports.sql_results import write
+from transexplain.store.database import Database
+
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture
+def db(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """An SQLite database at the newest revision; with the run of `run_id` where that is used."""
+    if "run_id" not in request.fixturenames:
+        with fresh_store(tmp_path / "store.db") as database:
+            yield database
+        return
+    path = tmp_path / "store.db"
+    path.write_bytes(_with_run()[1])
+    with Database(f"sqlite:///{path}") as database:
+        yield database
+
+
+@cache
+def _with_run() -> tuple[str, bytes]:
+    """The run's id and the file, made once in a process."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        with fresh_store(path) as database:
+            found = biased_run(database)
+            assert write(database, found)
+        assert not path.with_name("store.db-wal").exists(), "all is in the one file"
+        return found, path.read_bytes()
+
+
+@pytest.fixture
+def run_id(db: Database) -> str:
+    """A finished run whose groups differ, with its rows for SQL."""
+    return _with_run()[0]
+
+
+@pytest.fixture
+def serve(db: Database) -> Iterator[Serve]:
+    """Makes clients of servers over the store; where it is may be said."""
+    with ExitStack() as open_clients:
+
+        def make(
+            rules: AccessRules | None = None, url: str | None = None, **more: object
+        ) -> TestClient:
+            store = Database(url or f"sqlite:///{db.path}", read_only=True)
+            open_clients.callback(store.close)
+            settings = {"base_url": "http://localhost", "follow_redirects": False, **more}
+            client = TestClient(application(store, rules or AccessRules()), **settings)
+            return open_clients.enter_context(client)
+
+        yield make
+
+
+@pytest.fixture
+def client(serve: Serve) -> TestClient:
+    """Everybody on this machine may read."""
+    return serve()

@@ -1,0 +1,215 @@
+"""Who may read: bound addresses, tokens, logins, proxies, names of hosts, and what pages forbid."""
+
+import socket
+import sys
+from collections.abc import Callable
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from orchestrator.serve.access import AccessRules, access_rules
+from orchestrator.serve.links import link
+from transexplain.errors import ConfigurationError
+from transexplain.store.database import Database
+
+TOKEN = "a-token-of-thirty-two-characters"
+Serve = Callable[..., TestClient]
+Call = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.0.1"])
+def test_this_machine_needs_nothing(host: str) -> None:
+    assert access_rules(host).everybody
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org", ""])
+def test_another_address_is_refused_without_a_token(host: str, token_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--token-file FILE"):
+        access_rules(host)
+    assert not access_rules(host, token_file=token_file).everybody
+    proxied = access_rules(host, user_header="X-User", proxies=["10.0.0.7"])
+    assert not proxied.everybody
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"user_header": "X-User"}, "go together"),
+        ({"proxies": ["10.0.0.1"]}, "go together"),
+        ({"user_header": "X-User", "proxies": ["proxy"]}, "is no address"),
+        ({"user_header": "X User", "proxies": ["10.0.0.1"]}, "no name of a header"),
+        ({"token_file": Path("absent")}, "cannot be read"),
+    ],
+)
+def test_wrong_options_are_named(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        access_rules("127.0.0.1", **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "content", ["short", "", "two words of enough length", "x" * 5000, "\xff" * 9]
+)
+def test_a_weak_token_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "weak"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match="must hold one word"):
+        access_rules("127.0.0.1", token_file=path)
+
+
+def test_both_ways_at_once_are_refused(token_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="exclude"):
+        access_rules("::", token_file=token_file, user_header="X-User", proxies=["10.0.0.1"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--host", "0.0.0.0"), "everybody who reaches this address"),
+        (("--port", "0"), "--port"),
+        (("--token-file", "absent"), "cannot be read"),
+        (("--db", "sqlite:///absent.db"), "has no TransExplain tables yet"),
+    ],
+)
+def test_the_verb_refuses(call: Call, words: tuple[str, ...], message: str) -> None:
+    code, printed = call("serve", *words)
+    assert code in (2, 4) and message in printed
+    assert not Path("absent.db").exists()
+
+
+def test_a_port_that_is_taken_is_named(call: Call, db: Database) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, printed = call("serve", "--db", f"sqlite:///{db.path}", "--port", port)
+    assert code == 4 and f"nothing can listen at 127.0.0.1:{port}" in printed
+
+
+def test_the_verb_names_its_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, printed = call("serve")
+    assert code == 2 and "pip install 'transexplain[serve]'" in printed
+
+
+def test_a_token_opens_and_nothing_else_does(serve: Serve, run_id: str) -> None:
+    client = serve(AccessRules(token=TOKEN))
+    for given in ("", "Bearer", "Bearer x", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
+        answer = client.get("/runs.json", headers={"Authorization": given} if given else {})
+        assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith("Bearer")
+        assert run_id not in answer.text
+    good = client.get("/runs.json", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert good.status_code == 200 and run_id in good.text
+    assert client.get("/openapi.json").status_code == 401
+
+
+def test_a_login_sets_a_cookie_that_is_not_the_token(serve: Serve, run_id: str) -> None:
+    client, wanted = serve(AccessRules(token=TOKEN)), link("runs", run_id)
+    sent = client.get(wanted, headers={"Accept": "text/html"})
+    assert sent.status_code == 303 and sent.headers["location"] == link("login", to=wanted)
+    form = client.get(sent.headers["location"])
+    assert 'type="password"' in form.text and run_id not in Path(form.text).name
+    wrong = client.post(sent.headers["location"], data={"token": "x" * 32})
+    assert wrong.status_code == 403 and "set-cookie" not in wrong.headers
+    right = client.post(sent.headers["location"], data={"token": TOKEN})
+    assert right.status_code == 303 and right.headers["location"] == wanted
+    cookie = right.headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
+    assert client.get(wanted, headers={"Accept": "text/html"}).status_code == 200
+    other = serve(AccessRules(token=f"another-{TOKEN}"), cookies=dict(client.cookies))
+    assert other.get("/runs.json").status_code == 401
+
+
+@pytest.mark.parametrize("to", ["https://evil.example", "//evil.example", "/\\evil.example", "x"])
+def test_a_login_leads_to_no_other_host(serve: Serve, to: str) -> None:
+    client = serve(AccessRules(token=TOKEN))
+    answer = client.post(link("login", to=to), data={"token": TOKEN})
+    assert answer.status_code == 303 and answer.headers["location"] == "/"
+
+
+def test_a_session_ends_and_cannot_be_made_up() -> None:
+    rules = AccessRules(token=TOKEN)
+    session = rules.session(now=1000.0)
+    assert rules.session_is_good(session, now=1000.0 + 12 * 3600 - 1)
+    assert not rules.session_is_good(session, now=1000.0 + 12 * 3600)
+    until, _, proof = session.partition(".")
+    for made_up in (f"{int(until) + 9}.{proof}", until, f"{until}.", "", "x.y", f"\u0661.{proof}"):
+        assert not rules.session_is_good(made_up, now=1000.0)
+    assert not AccessRules().session_is_good(AccessRules().session())
+
+
+def test_a_proxy_is_believed_by_its_address_alone(serve: Serve, run_id: str) -> None:
+    rules = AccessRules(user_header="x-user", proxies=(ip_network("10.0.0.0/24"),))
+    there = serve(rules, client=("10.0.0.7", 1))
+    assert there.get("/runs.json", headers={"X-User": "ann"}).status_code == 200
+    assert there.get("/runs.json", headers={"X-User": " "}).status_code == 403
+    assert there.get("/runs.json").status_code == 403
+    assert there.get("/login").status_code == 404
+    elsewhere = serve(rules, client=("10.0.1.7", 1))
+    headers = {"X-User": "ann", "X-Forwarded-For": "10.0.0.7"}
+    assert elsewhere.get("/runs.json", headers=headers).status_code == 403
+    mapped = serve(rules, client=("::ffff:10.0.0.7", 1))
+    assert mapped.get("/runs.json", headers={"X-User": "ann"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("localhost", True),
+        ("LOCALHOST.:8321", True),
+        ("127.0.0.1:8321", True),
+        ("[::1]:8321", True),
+        ("192.168.1.4", True),
+        ("audits.example.org:80", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:8321", False),
+        ("localhost:x", False),
+        ("", False),
+    ],
+)
+def test_only_its_own_names_are_answered(serve: Serve, host: str, known: bool) -> None:
+    client = serve(AccessRules(hosts=frozenset(["audits.example.org"])))
+    answer = client.get("/runs.json", headers={"Host": host})
+    assert answer.status_code == (200 if known else 421)
+    assert known or "--allow-host" in answer.text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_only_reads_are_answered(client: TestClient, method: str) -> None:
+    for path in ("/", "/runs", "/login"):
+        assert client.request(method, path).status_code in (404, 405)
+    assert client.head("/").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/runs.json", "/none", "/static/style.css", "/static/x"])
+def test_every_answer_keeps_a_page_to_itself(client: TestClient, path: str) -> None:
+    headers = client.get(path).headers
+    policy = dict(
+        one.strip().split(" ", 1) for one in headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'"
+    assert policy["style-src"] == policy["form-action"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_an_error_of_our_own_says_nothing_and_has_the_headers(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("hush")
+
+    monkeypatch.setattr("orchestrator.serve.run_pages.browsing.list_page", fail)
+    answer = serve(raise_server_exceptions=False).get("/runs.json")
+    assert answer.status_code == 500 and "hush" not in answer.text
+    assert "content-security-policy" in answer.headers

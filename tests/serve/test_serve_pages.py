@@ -1,0 +1,387 @@
+"""Every page as HTML and as JSON, on SQLite, with names that mean harm."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fresh_stores import fresh_store
+from old_rows import save_as_rows
+from report_samples import (
+    CLASSES,
+    Visible,
+    biased_run,
+    explained_text,
+    image_attribution,
+    stored_run,
+    write_picture,
+)
+from starlette.testclient import TestClient
+
+from orchestrator.serve.links import link, name_of, segment
+from orchestrator.serve.page_table import PAGES
+from transexplain.reports.sql_results import write
+from transexplain.store import browsing_items, schedules, shards
+from transexplain.store.browsing_items import ItemSearch
+from transexplain.store.database import Database
+from transexplain.types.items import EntityGroup, ItemFailure
+from transexplain.types.plans import DatasetRef, PrivacyPlan
+
+Serve = Callable[..., TestClient]
+HOSTILE = (
+    "<script>hacked()</script>",
+    "\"'><img src=x onerror=hacked()>",
+    "nul\0in it",
+    "\u202eright to left",
+    "a/b/../c",
+    "..",
+    "x.json",
+    "~tilde",
+    "100 %? #a&b=c+d",
+    "lone \ud800",
+    "w" * 300,
+)
+
+
+def addresses(run_id: str) -> dict[str, str]:
+    """Name of each page -> an address of it in the sample run."""
+    return {
+        "runs": "/runs",
+        "run": link("runs", run_id),
+        "group": link("runs", run_id, "groups", "anns"),
+        "entity": link("runs", run_id, "groups", "anns", "entities", "Ann"),
+        "class": link("runs", run_id, "classes", "positive"),
+        "items": link("runs", run_id, "items"),
+        "item": link("runs", run_id, "items", "row-0"),
+        "failures": link("runs", run_id, "failures"),
+        "audit": link("audits", "sample audit"),
+        "compare": "/compare",
+        "fleet": "/fleet",
+        "schedules": "/schedules",
+    }
+
+
+def shown(client: TestClient, address: str, status: int = 200) -> Visible:
+    answer = client.get(address, headers={"Accept": "text/html"})
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return Visible(answer.text)
+
+
+def told(client: TestClient, address: str) -> dict[str, object]:
+    path, _, query = address.partition("?")
+    answer = client.get(f"{path}.json{'?' + query if query else ''}")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return json.loads(answer.content)
+
+
+def test_every_page_has_html_and_the_same_as_json(client: TestClient, run_id: str) -> None:
+    known = addresses(run_id)
+    assert known.keys() == {page.name for page in PAGES}
+    for address in known.values():
+        assert shown(client, address).text.strip()
+        beside = told(client, address)
+        by_header = client.get(address, headers={"Accept": "application/json"}).json()
+        moving = {"now", "progress", "devices"}
+        assert {k: v for k, v in beside.items() if k not in moving} == {
+            k: v for k, v in by_header.items() if k not in moving
+        }
+
+
+@pytest.mark.exhaustive
+def test_every_link_of_every_page_leads_to_a_page(client: TestClient, run_id: str) -> None:
+    todo, seen = list(addresses(run_id).values()), set()
+    while todo:
+        address = todo.pop()
+        if address in seen:
+            continue
+        seen.add(address)
+        answer = client.get(address, headers={"Accept": "text/html"})
+        assert answer.status_code == 200, address
+        if "html" in answer.headers["content-type"]:
+            tags = Visible(answer.text).tags
+            todo += [attrs["href"] for tag, attrs in tags if tag == "a" and attrs.get("href")]
+            assert not [tag for tag, attrs in tags if tag == "script" and "src" not in attrs]
+    assert len(seen) > 40
+
+
+def test_a_run_says_its_verdict_first_and_all_three_kinds_of_evidence(
+    client: TestClient, run_id: str
+) -> None:
+    page = client.get(link("runs", run_id)).text
+    found = told(client, link("runs", run_id))
+    verdict = found["result"]["verdict"]
+    assert page.index('class="verdict verdict-flagged"') < page.index('id="progress"')
+    assert verdict in Visible(page).text
+    (anns,) = [one for one in found["group_verdicts"] if one["group_name"] == "anns"]
+    assert anns["verdict"] == "different answers" and anns["swap_effect"] > 0.5
+    assert found["progress"]["items_done"] == 36 and found["failures"] == {
+        "empty-text": 1,
+        "null": 1,
+    }
+    group = told(client, link("runs", run_id, "groups", "anns"))
+    assert all(group[kind] for kind in ("counterfactuals", "outcomes", "relevance", "entities"))
+
+
+def test_an_entity_is_shown_in_its_context(client: TestClient, run_id: str) -> None:
+    found = told(client, link("runs", run_id, "groups", "anns", "entities", "Ann"))
+    assert [one["item_id"] for one in found["items"]] == ["row-0", "row-12", "row-24"]
+    (place,) = found["items"][0]["places"]
+    assert (place["before"], place["surface"], place["after"]) == ("", "Ann", " was bad today")
+    assert place["relevance"][0]["value"] == pytest.approx(0.5)
+    assert (
+        "Ann was bad today"
+        in shown(client, link("runs", run_id, "groups", "anns", "entities", "Ann")).text
+    )
+
+
+def test_a_class_has_its_words_and_confusions(client: TestClient, run_id: str) -> None:
+    found = told(client, link("runs", run_id, "classes", "positive"))
+    (raising,) = [one for one in found["words"] if one["list"] == "raising_by_total"]
+    assert "good" in [word["word"] for word in raising["words"]]
+    assert found["counted_to"] is None
+    labelled = {one["predicted"]: one["items"] for one in found["labelled"]}
+    assert sum(labelled.values()) == 24  # every third text is labelled negative
+    asked = link("runs", run_id, "items", label="positive", predicted="positive")
+    assert len(told(client, asked)["items"]) == labelled["positive"]
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ({"text": "BEN WAS"}, ["row-7", "row-19", "row-31"]),
+        ({"entity": "Ben"}, ["row-7", "row-19", "row-31"]),
+        ({"entity": "Ben", "group": "anns"}, []),
+        ({"group": "anns", "label": "negative", "text": "Ava"}, []),
+        ({"text": "amy", "start": 3}, ["row-14", "row-26"]),
+    ],
+)
+def test_items_are_found(
+    client: TestClient, run_id: str, query: dict[str, object], wanted: list[str]
+) -> None:
+    found = told(client, link("runs", run_id, "items", **query))
+    assert [one["item_id"] for one in found["items"]] == wanted
+    assert found["next"] is None
+
+
+def test_a_search_stops_when_its_time_is_up_and_goes_on(db: Database, run_id: str) -> None:
+    ids, start, steps = [], 0, 0
+    while start is not None:
+        found = browsing_items.search(
+            db, run_id, ItemSearch(text="was"), start=start, limit=100, seconds=-1.0
+        )
+        ids += [one.item_id for one in found.found]
+        start, steps = found.next_row, steps + 1
+    assert ids == [f"row-{number}" for number in range(36)]
+    assert steps > 3  # a part of a shard each
+
+
+def test_pages_of_items_go_on_by_row(db: Database, run_id: str) -> None:
+    first = browsing_items.search(db, run_id, ItemSearch(), start=0, limit=10, seconds=9.0)
+    assert len(first.found) == 10 and first.next_row == 10
+    rest = browsing_items.search(db, run_id, ItemSearch(), start=10, limit=50, seconds=9.0)
+    assert [one.index for one in rest.found] == list(range(10, 36)) and rest.next_row is None
+
+
+def test_runs_are_found_and_paged_by_key(client: TestClient, db: Database) -> None:
+    words = [explained_text(0, "good tea", "positive")]
+    ids = [stored_run(db, words, name=f"audit {number % 2}") for number in range(53)]
+    first = told(client, "/runs")
+    assert [one["id"] for one in first["runs"]] == ids[:2:-1]
+    second = client.get(first["next"], headers={"Accept": "application/json"}).json()
+    assert [one["id"] for one in second["runs"]] == ids[2::-1] and second["next"] is None
+    named = told(client, "/runs?name=AUDIT+1&model=els/M&state=done")
+    assert [one["id"] for one in named["runs"]] == ids[51::-2]
+    assert told(client, "/runs?name=nothing")["runs"] == []
+    assert told(client, "/runs?model=100%25")["runs"] == []
+
+
+def test_two_runs_side_by_side_and_the_trend(client: TestClient, db: Database, run_id: str) -> None:
+    later = biased_run(db, checked=None, previous=run_id)
+    assert write(db, later)
+    found = told(client, link("compare", a=run_id, b=later))
+    (anns,) = [pair for pair in found["group_verdicts"] if pair["after"]["group_name"] == "anns"]
+    assert anns["before"]["verdict"] == "different answers" != anns["after"]["verdict"]
+    trend = told(client, link("audits", "sample audit"))
+    assert [row["id"] for row in trend["groups"]["anns"]] == [later, run_id]
+    assert link("compare", a=run_id, b=later) in {
+        attrs.get("href") for _, attrs in shown(client, link("runs", later)).tags
+    }
+
+
+def test_progress_needs_no_script(client: TestClient, db: Database) -> None:
+    run_id = biased_run(db, leave=2)
+    page = client.get(link("runs", run_id)).text
+    assert re.search(r'<noscript><meta http-equiv="refresh" content="\d+"></noscript>', page)
+    assert 'hx-trigger="every 3s"' in page and "/static/htmx.js?v=" in page
+    assert told(client, link("runs", run_id))["progress"]["states"]["queued"] == 2
+    claim = shards.claim(db, run_id, "worker <b>", 60.0)
+    assert claim is not None
+    fleet = told(client, "/fleet")
+    assert [one["name"] for one in fleet["workers"]] == ["worker <b>"] and fleet["queued"] == 1
+    assert "worker <b>" in shown(client, "/fleet").text
+    done = stored_run(db, [explained_text(0, "good tea", "positive")])
+    assert "hx-get" not in client.get(link("runs", done)).text
+
+
+def test_schedules_show_no_secret(client: TestClient, db: Database) -> None:
+    schedules.add(
+        db,
+        schedules.Planned(
+            name="night <i>",
+            cron="0 3 * * *",
+            time_zone="Europe/Berlin",
+            spec={"secret": "hush-1"},
+            webhook="https://example.org/hush-2",
+        ),
+    )
+    page = client.get("/schedules").text
+    (found,) = told(client, "/schedules")["schedules"]
+    assert found["next"] > found["created"] - 1 and found["fires"] == []
+    assert "hush" not in page + json.dumps(found)
+    assert "night <i>" in Visible(page).text
+
+
+def test_a_picture_is_drawn_with_every_target(
+    client: TestClient, db: Database, tmp_path: Path
+) -> None:
+    write_picture(tmp_path, "pictures/a.png")
+    outcome, _ = explained_text(0, "x", "positive", source="a.png", item_id="a.png")
+    grid = np.arange(6).reshape(2, 3) - 2.5
+    made = image_attribution(grid, item_id="a.png", target="class:positive")
+    data = DatasetRef(
+        source="p",
+        modality="image",
+        snapshot="",
+        fingerprint="f",
+        rows=1,
+        root=str(tmp_path / "pictures"),
+    )
+    run_id = stored_run(db, [(replace(outcome, text=None), made)], dataset=data)
+    address = link("runs", run_id, "items", "a.png")
+    pictures = [attrs for tag, attrs in shown(client, address).tags if tag == "img"]
+    assert len(pictures) == 2
+    assert all(one["src"].startswith("data:image/") and one["alt"] for one in pictures)
+    assert told(client, address)["explanations"][0]["grid"] == pytest.approx(grid, abs=1e-3)
+    (tmp_path / "pictures" / "a.png").unlink()
+    assert "a.png" in shown(client, address).text  # the heatmap stands alone
+
+
+def test_rows_of_older_versions_are_read(
+    client: TestClient, db: Database, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("report_samples.results.save", save_as_rows)
+    older = biased_run(db)
+    assert write(db, older)
+    for name in ("items", "entity", "item", "class", "failures"):
+        new, old = (told(client, addresses(one)[name]) for one in (run_id, older))
+        same = json.loads(json.dumps(old).replace(older, run_id))
+        assert {**new, "run": None} == {**same, "run": None}, name
+    searched = told(client, link("runs", older, "items", entity="Ben", text="good"))
+    assert [one["item_id"] for one in searched["items"]] == ["row-7", "row-19", "row-31"]
+
+
+def test_hashed_texts_stay_hashed(client: TestClient, db: Database) -> None:
+    outcome, made = explained_text(0, "4f3a 99c1", "positive")
+    run_id = stored_run(db, [(outcome, made)], privacy=PrivacyPlan(store_text="hashed"))
+    for address in (link("runs", run_id, "items"), link("runs", run_id, "items", "row-0")):
+        page = shown(client, address).text
+        assert "4f3a 99c1" in page
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_one_segment_and_comes_back(name: str) -> None:
+    written = segment(name)
+    assert re.fullmatch(r"[\w.~%-]+", written, re.ASCII) and not written.endswith(".json")
+    assert written.strip(".") and name_of(written) == name
+
+
+def test_hostile_names_and_texts_run_nothing(client: TestClient, db: Database) -> None:
+    explained = []
+    for number, name in enumerate(HOSTILE):
+        outcome, made = explained_text(number, f"Ann {name} today", CLASSES[1])
+        explained.append(
+            (
+                replace(outcome, item_id=name, raw_label=name, meta={name: name}),
+                replace(made, item_id=name, notes=(name,)),
+            )
+        )
+    failed = ItemFailure(item_id="bad <b>", index=len(HOSTILE), kind="null", message=HOSTILE[0])
+    group = EntityGroup(name="<i>/..", terms=("Ann",))
+    run_id = stored_run(db, explained, [failed], groups=[group], name=HOSTILE[1])
+    assert write(db, run_id)
+    todo = [link("runs", run_id), link("runs", run_id, "items"), link("runs", run_id, "failures")]
+    todo += [link("runs", run_id, "items", name) for name in (*HOSTILE, "bad <b>")]
+    todo += [link("runs", run_id, "groups", "<i>/.."), link("audits", HOSTILE[1]), "/"]
+    todo += [link("runs", run_id, "groups", "<i>/..", "entities", "Ann")]
+    for address in todo:
+        page = shown(client, address)
+        assert not {"img", "i", "b"} & {tag for tag, attrs in page.tags if "style" not in attrs}, (
+            address
+        )
+        scripts = [attrs for tag, attrs in page.tags if tag == "script"]
+        assert all(one["src"].startswith("/static/") for one in scripts)
+        assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
+        told(client, address if address != "/" else "/runs")
+    for name in HOSTILE:
+        assert told(client, link("runs", run_id, "items", name))["item"]["item_id"] == name
+    found = told(client, link("runs", run_id, "items", text="a/b/../c"))["items"]
+    assert [one["item_id"] for one in found] == ["a/b/../c"]
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("/nothing", 404),
+        ("/runs/none", 404),
+        ("/runs/none/items/x", 404),
+        ("/audits/none", 404),
+        ("/compare?a=x&b=y", 404),
+        ("/runs?before=soon", 422),
+        ("/runs?state=odd", 422),
+        (f"/runs?name={'x' * 501}", 422),
+        ("/runs/%ff", 404),
+        ("/runs/~zz", 404),
+    ],
+)
+def test_what_is_not_there_leads_on(
+    client: TestClient, run_id: str, address: str, status: int
+) -> None:
+    page = shown(client, address, status)
+    assert ("a", "/") in [(tag, attrs.get("href")) for tag, attrs in page.tags]
+    found = client.get(address, headers={"Accept": "application/json"})
+    assert found.status_code == status and found.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("groups", "none"), ("classes", "none"), ("items", "none"), ("groups", "a", "entities", "b")],
+)
+def test_what_a_run_has_not_leads_back_to_the_run(
+    client: TestClient, run_id: str, words: tuple[str, ...]
+) -> None:
+    page = shown(client, link("runs", run_id, *words), 404)
+    assert link("runs", run_id) in [attrs.get("href") for _, attrs in page.tags]
+    assert client.get(link("runs", run_id, "items", start="x")).status_code == 422
+
+
+def test_the_openapi_document_names_every_page(client: TestClient) -> None:
+    found = client.get("/openapi.json").json()
+    assert found["paths"].keys() == {f"{page.path}.json" for page in PAGES}
+    for page in PAGES:
+        named = found["paths"][f"{page.path}.json"]["get"]["parameters"]
+        paths = [one["name"] for one in named if one["in"] == "path"]
+        assert [f"{{{name}}}" for name in paths] == re.findall(r"\{\w+\}", page.path)
+        assert page.summary
+
+
+def test_an_empty_store_says_so(serve: Serve, tmp_path: Path) -> None:
+    with fresh_store(tmp_path / "empty.db") as empty:
+        client = serve(url=f"sqlite:///{empty.path}")
+        assert "no runs yet" in shown(client, "/").text
+        for address in ("/fleet", "/schedules", "/compare"):
+            shown(client, address)

@@ -1,0 +1,105 @@
+"""Reads what pages show of workers and schedules, without the columns that are kept secret."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, or_, select
+
+from transexplain.store.columns import DatabaseTime
+from transexplain.store.database import Database
+from transexplain.store.result_tables import run_result
+from transexplain.store.schema import run, schedule, schedule_fire, shard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerRate:
+    """What one worker saved in runs that run, or ended a short time ago."""
+
+    worker: str
+    shards: int
+    items: int
+    seconds: float  #: computing
+
+    @property
+    def rate(self) -> float | None:
+        """Items a second, of its own computing time."""
+        return self.items / self.seconds if self.seconds else None
+
+
+def worker_rates(db: Database, recent: float) -> list[WorkerRate]:
+    """Of each worker by name; `recent` in seconds."""
+    current = or_(run.c.state == "running", run.c.finished > DatabaseTime() - recent)
+    query = (
+        select(
+            shard.c.worker,
+            func.count(),
+            func.sum(shard.c.explained + shard.c.failed),
+            func.coalesce(func.sum(shard.c.seconds), 0.0),
+        )
+        .join(run, run.c.id == shard.c.run_id)
+        .where(current, shard.c.state == "done", shard.c.worker.is_not(None))
+        .group_by(shard.c.worker)
+        .order_by(shard.c.worker)
+    )
+    with db.read() as connection:
+        return [
+            WorkerRate(worker=str(name), shards=count, items=int(items), seconds=float(seconds))
+            for name, count, items, seconds in connection.execute(query)
+        ]
+
+
+def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
+    """Runs that are not over, with their shards and items, the newest first."""
+    done = func.sum(shard.c.explained + shard.c.failed)
+    query = (
+        select(
+            run.c.id,
+            run.c.name,
+            run.c.created,
+            func.count().label("shards"),
+            func.sum(shard.c.stop - shard.c.start).label("items"),
+            done.label("items_done"),
+            func.max(shard.c.heartbeat).label("last_sign"),
+        )
+        .join(shard, shard.c.run_id == run.c.id)
+        .where(run.c.state == "running")
+        .group_by(run.c.id, run.c.name, run.c.created)
+        .order_by(run.c.created.desc(), run.c.id.desc())
+        .limit(limit)
+    )
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+_SCHEDULE = ("name", "cron", "time_zone", "state", "on_change", "created", "since", "retry_at")
+_FIRE = ("schedule", "at", "created", "run_id", "previous", "post", "post_attempts", "posted")
+
+
+def schedule_rows(db: Database, *, errors: bool) -> list[dict[str, Any]]:
+    """Every schedule by name, without its specification and webhook.
+
+    `errors`: with why an audit could not be prepared, which may quote the data.
+    """
+    names = (*_SCHEDULE, "error") if errors else _SCHEDULE
+    query = select(*(schedule.c[name] for name in names)).order_by(schedule.c.name)
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def fire_rows(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
+    """The newest fires of a schedule first, with the state and the verdict of their runs."""
+    query = (
+        select(
+            *(schedule_fire.c[one] for one in _FIRE),
+            run.c.state,
+            run_result.c.verdict_kind,
+            run_result.c.verdict,
+        )
+        .join_from(schedule_fire, run, run.c.id == schedule_fire.c.run_id, isouter=True)
+        .join(run_result, run_result.c.run_id == schedule_fire.c.run_id, isouter=True)
+        .where(schedule_fire.c.schedule == name)
+        .order_by(schedule_fire.c.at.desc())
+        .limit(limit)
+    )
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
