@@ -63,7 +63,7 @@ USAGES = {
     "run tiny.yaml --lexicon builtin:gendre": "known: builtin:gender, builtin:nationality",
     "run tiny.yaml --lexicon lex.json": "group 'a' needs a list of at least one term",
     "run tiny.yaml --lexicon groups.json --reference thing": "did you mean 'things'?",
-    "run tiny.yaml --reference things": "give groups.lexicon, groups.recogniser, groups.column, groups.impact or",
+    "run tiny.yaml --reference things": "give groups.lexicon, groups.recogniser,",
     "run tiny.yaml --long-text widow": "should be 'truncate', 'window' or 'error'",
     "run tiny.yaml --window 8": 'window=8 is for long_text="window"',
     "run tiny.yaml --long-text window --window 2": "window: Input should be greater than",
