@@ -114,7 +114,7 @@ def test_explain_a_text(call, tmp_path: Path) -> None:
     assert code == 2
     code, printed = call("explain", "a film", "-m", "model", "-o", "x.pdf")
     assert code == 2
-    assert ".html, .json or .png" in printed
+    assert ".html, .json, .png or .svg" in printed
 
 
 def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:

@@ -50,4 +50,4 @@ def test_lists_of_names_end() -> None:
 def test_items_are_called_what_they_are() -> None:
     assert things("text", 1) == "1 text"
     assert things("image", 2000) == "2,000 pictures"
-    assert things("nodes", 0) == "0 items"
+    assert things("nodes", 0) == "0 graphs"
