@@ -25,7 +25,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "explain": Entry(
         "orchestrator.cli.explain_command:explain",
-        "Explain one text or picture.",
+        "Explain one text, picture or graph.",
         "Start",
     ),
     "validate": Entry(
