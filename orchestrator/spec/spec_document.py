@@ -1,7 +1,7 @@
 """Reads specifications from YAML, applies `--set` overrides, and names every problem."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
@@ -28,18 +28,17 @@ class Strict(BaseModel):
     @classmethod
     def _refuse_flags(cls, value: Any, info: ValidationInfo) -> Any:
         """Numbers are not written as `true` or `yes`, which would count as 1."""
-        field = cls.model_fields[info.field_name or ""]
-        if isinstance(value, bool) and not _takes_flags(field.annotation):
+        kinds = set(_kinds(cls.model_fields[info.field_name or ""].annotation))
+        if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
             raise ValueError(f"takes a value, not {str(value).lower()}")
         return value
 
 
-def _takes_flags(annotation: Any) -> bool:
-    """Whether yes or no is among what an annotation allows."""
-    if annotation in (bool, Any):
-        return True
-    parts = get_args(annotation)
-    return any(isinstance(one, bool) or _takes_flags(one) for one in parts)
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of; yes and no among its literals are `bool`."""
+    yield bool if isinstance(annotation, bool) else annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 class Section(Strict):

@@ -143,3 +143,11 @@ def test_options_become_keys() -> None:
     assert load_spec(
         None, {"model.source": "m", "data.source": "d", "targets": ["all"]}
     ).targets == ("all",)
+
+
+def test_off_is_a_word_where_it_may_stand_and_yes_is_no_number() -> None:
+    off = load_spec(None, {"model.source": "m", "data.source": "d.csv"}, ["data.duplicates=off"])
+    assert off.data.duplicates == "off"  # YAML reads it as false
+    for setting in ("shard_size=true", "evaluation.items=yes", "groups.check=off"):
+        with pytest.raises(ConfigurationError, match="takes a value, not"):
+            load_spec(None, {"model.source": "m", "data.source": "d.csv"}, [setting])
