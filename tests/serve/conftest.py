@@ -71,3 +71,9 @@ def serve(db: Database) -> Iterator[Serve]:
 def client(serve: Serve) -> TestClient:
     """Everybody on this machine may read."""
     return serve()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches see the whole run on a busy machine, too."""
+    monkeypatch.setattr("orchestrator.serve.asked._BUDGET", 60.0)
