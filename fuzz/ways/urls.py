@@ -7,7 +7,7 @@ the first `:` behind the scheme and the last `@`, and in the value of an option 
 import re
 
 from fuzz.guard import promise
-from orchestrator.schedule import verdict_posts
+from orchestrator.schedule import signed_post
 from transexplain.addresses import shown_url
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings
@@ -49,8 +49,8 @@ def _with_password(url: str) -> str:
 
 def _used(kind: bytes, url: str) -> str:
     if kind == b"webhook":
-        verdict_posts.check(url)
-        return verdict_posts.shown(url)
+        signed_post.check(url)
+        return signed_post.shown(url)
     if kind == b"database":
         database = Database(url)
         database.close()

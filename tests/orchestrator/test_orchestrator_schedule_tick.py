@@ -20,6 +20,7 @@ from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Schedule
 from transexplain.store.schema import schedule
@@ -151,9 +152,20 @@ def test_a_wrong_schedule_is_refused_when_it_is_added(
     with pytest.raises(ConfigurationError, match="letters, digits"):
         make(db, settings, tmp_path, "../x")
     with pytest.raises(ConfigurationError, match="user and password"):
-        make(db, settings, tmp_path, webhook_url="https://me:secret@x.example/hook")
+        make(
+            db,
+            settings,
+            tmp_path,
+            receivers=[Receiver(kind="json", address="https://me:secret@x.example/hook")],
+        )
     with pytest.raises(ConfigurationError, match=r"no http:// or https://"):
-        make(db, settings, tmp_path, webhook_url="file:///etc/passwd")
+        make(
+            db, settings, tmp_path, receivers=[Receiver(kind="slack", address="file:///etc/passwd")]
+        )
+    with pytest.raises(ConfigurationError, match=r"TRANSEXPLAIN_WEBHOOK_ALLOW=10\.0\.0\.7"):
+        make(db, settings, tmp_path, receivers=[Receiver(kind="teams", address="http://10.0.0.7/")])
+    with pytest.raises(ConfigurationError, match="name@host"):
+        make(db, settings, tmp_path, receivers=[Receiver(kind="email", address="a@b.org, c@d.org")])
     with pytest.raises(DataSourceError):
         make(db, settings, tmp_path, overrides=("data.source=none.csv",))
     assert schedules.list_schedules(db) == []
@@ -186,6 +198,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
     monkeypatch.setenv("TRANSEXPLAIN_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("TRANSEXPLAIN_WEBHOOK_ALLOW", "127.0.0.1")
     monkeypatch.chdir(tmp_path)
     spec = str(make_audit(tmp_path, items=16, **SMALL))
     night = ("--cron", "0 3 * * *", "--time-zone", "Europe/Berlin")
