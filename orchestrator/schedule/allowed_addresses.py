@@ -26,7 +26,8 @@ _Ip = IPv4Address | IPv6Address
 _TRANSLATED = IPv6Network("64:ff9b::/96")
 #: public by its number, and answered by the host that a machine in Azure runs on
 _OF_CLOUDS = frozenset((IPv4Address("168.63.129.16"),))
-_SHARED = IPv4Network("100.64.0.0/10")
+#: private, whatever the version of Python says: shared by a provider's users, of protocols
+_ALSO_PRIVATE = (IPv4Network("100.64.0.0/10"), IPv4Network("192.0.0.0/24"))
 _KINDS = (
     ("is_loopback", "this machine's own"),
     ("is_link_local", "link-local, where clouds have their metadata"),
@@ -81,9 +82,8 @@ def not_public(found: _Ip) -> str | None:
     if found in _OF_CLOUDS:
         return "where a cloud answers its own machines"
     if isinstance(found, IPv4Address):
-        if found in _SHARED:
-            return "behind a provider's address translation"
-        public = found.is_global and not found.is_reserved
+        also = any(found in one for one in _ALSO_PRIVATE)
+        public = found.is_global and not (found.is_reserved or also)
     else:
         tunnel = found.sixtofour is not None or found.teredo is not None
         public = found.is_global and not (found.is_reserved or found.is_site_local or tunnel)

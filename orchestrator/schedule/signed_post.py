@@ -158,10 +158,11 @@ def _answer(
     watch.start()
     try:
         connection.request("POST", target, body, dict(headers))
-        answer = connection.getresponse()
+        with connection.getresponse() as answer:
+            status, wait = answer.status, _seconds(answer.headers.get("Retry-After"))
         if over.is_set():  # what was read of it until then looks like all of it
             raise TimeoutError
-        return answer.status, _seconds(answer.headers.get("Retry-After"))
+        return status, wait
     except (OSError, http.client.HTTPException):
         if over.is_set():
             raise TimeoutError from None

@@ -38,9 +38,9 @@ def resolve(monkeypatch: pytest.MonkeyPatch, names: dict[str, list[list[str]]]) 
     asked: list[str] = []
     real = socket.getaddrinfo
 
-    def look_up(host: str, port: int, **keys: Any) -> list[Any]:
+    def look_up(host: str, port: int, *more: Any, **keys: Any) -> list[Any]:
         if host not in names:
-            return real(host, port, **keys)
+            return real(host, port, *more, **keys)
         asked.append(host)
         found = names[host].pop(0)
         return [one for address in found for one in real(address, port, **keys)]

@@ -145,7 +145,7 @@ class MailReceiver:
     ) -> str:
         if self.data_answers:
             return self.data_answers.pop(0)
-        user = session.login_data.decode() if session.login_data else None
+        user = session.auth_data.decode() if session.auth_data else None
         content = envelope.original_content or b""
         self.messages.append((content, session.ssl is not None, user))
         return "250 OK"
@@ -181,7 +181,7 @@ def mail_receiver(
         tls_context=tls if behind else None,
         require_starttls=behind,
         authenticator=made.check_login,
-        auth_required=login is not None,
+        auth_required=behind and login is not None,
         auth_require_tls=behind,
     )
     controller.start()
