@@ -29,7 +29,7 @@ from transexplain.store import (
 from transexplain.store.database import Database
 from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned
-from transexplain.store.schema import duty, schedule, schedule_fire, shard
+from transexplain.store.schema import duty, fire_delivery, schedule, shard
 from workers import heartbeat
 from workers.heartbeat import free_dead, worker_name, worker_prefix
 
@@ -39,7 +39,7 @@ _MOMENTS = {
     shard: ("lease_until", "heartbeat", "hinted"),
     duty: ("until",),
     schedule: ("since", "retry_at"),
-    schedule_fire: ("post_at",),
+    fire_delivery: ("next_at",),
 }
 
 
