@@ -1,7 +1,7 @@
 """The tick over real audits: one run per fire, missed ones once, no schedule blocks another."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +192,57 @@ def printed(*words: str, code: int = 0) -> Result:
     result = CliRunner().invoke(app, list(words), catch_exceptions=True)
     assert result.exit_code == code, result.output + repr(result.exception)
     return result
+
+
+def added(*words: str) -> list[tuple[str, str]]:
+    """Kinds and addresses of the receivers that the options of `schedule add` name."""
+    given: list[Receiver] = []
+
+    def keep(*_: object, receivers: Sequence[Receiver], **__: object) -> None:
+        given.extend(receivers)
+        raise ConfigurationError("that is all")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adding, "add_schedule", keep)
+        start = ("schedule", "add", "n", "a.yaml", "--cron", "* * * * *")
+        done = CliRunner().invoke(app, [*start, *words])
+    assert "that is all" in str(done.exception), done.output
+    return [(one.kind, one.address) for one in given]
+
+
+def test_receivers_by_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    a, b = ("--webhook", "https://a/"), ("--webhook", "https://b/")
+    slack, teams = ("--webhook-format", "slack"), ("--webhook-format", "teams")
+    mail = ("--email", "ann@b.example", "--email", "bob@b.example")
+    mailed = [("email", "ann@b.example"), ("email", "bob@b.example")]
+    assert added() == []
+    assert added(*mail) == mailed
+    assert added(*a, *b) == [("json", "https://a/"), ("json", "https://b/")]
+    assert added(*a, *b, *slack) == [("slack", "https://a/"), ("slack", "https://b/")]
+    assert added(*a, *slack, *mail, *b, *teams) == [
+        ("slack", "https://a/"),
+        ("teams", "https://b/"),
+        *mailed,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--webhook-format slack", "1 --webhook-format for 0 --webhook"),
+        ("--webhook https://a/ --webhook-format xml", "'xml' is none of json, slack, teams"),
+        ("--webhook https://a/ --webhook-format json --webhook-format json", "2 --webhook-format"),
+    ],
+)
+def test_formats_that_fit_no_webhook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, reason: str
+) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    start = ("schedule", "add", "n", "a.yaml", "--cron", "* * * * *")
+    done = CliRunner().invoke(app, [*start, *words.split()])
+    assert isinstance(done.exception, ConfigurationError)
+    assert reason in str(done.exception)
 
 
 def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
