@@ -56,7 +56,7 @@ def _slack(notice: Notice) -> Body:
     sections = [f"*{_escaped(notice.title)}*\n{_escaped(first)}", *_bulleted(others)]
     for heading, names in notice.lists:
         sections.append("\n".join([f"*{_escaped(heading)}*", *_bulleted(names)]))
-    sections.append(_escaped(notice.items))
+    sections.append(_escaped(notice.counts))
     if notice.link:
         sections.append(f"<{_escaped(notice.link)}|Open the run>")
     blocks = [{"type": "section", "text": _mrkdwn(one)} for one in sections if one]
@@ -82,8 +82,8 @@ def _teams(notice: Notice) -> Body:
     for heading, names in notice.lists:
         body.append(_runs(heading, weight="Bolder"))
         body += [_runs(f"\N{BULLET} {name}", spacing="None") for name in names]
-    if notice.items:
-        body.append(_runs(notice.items))
+    if notice.counts:
+        body.append(_runs(notice.counts))
     body.append(_runs(notice.source, subtle=True))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",

@@ -16,7 +16,7 @@ from transexplain.types.findings import GroupStatistic
 SERVE_URL = "TRANSEXPLAIN_SERVE_URL"
 #: control characters, marks that turn the direction of what follows, and lone surrogates
 _OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
-_SENTENCES = 6  #: of the report's headline, behind the verdict
+_SENTENCES = 3  #: of the report's headline, behind the verdict
 _END = "\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -26,8 +26,8 @@ class Notice:
 
     title: str
     sentences: tuple[str, ...]  #: the verdict first
-    lists: tuple[tuple[str, tuple[str, ...]], ...]  #: heading and groups
-    items: str  #: how many were explained and how many failed; "": a test
+    lists: tuple[tuple[str, tuple[str, ...]], ...]  #: heading and groups, none of them empty
+    counts: str  #: of groups and of items; "": a test
     link: str | None  #: to the run's page; None: no base address is set
     source: str  #: schedule and run
 
@@ -42,13 +42,14 @@ def notice_of(summary: Summary, schedule: str) -> Notice:
     if previous is not None:
         lists.append(("Newly flagged", _names(summary, newly(previous))))
         lists.append(("No longer flagged", _names(summary, gone(previous))))
+    flagged = "; ".join(f"{heading.lower()}: {len(names)}" for heading, names in lists)
     explained = f"{counts.done:,} of {counts.total:,} items explained, {counts.failed:,} failed"
     pending = f", {counts.pending:,} not worked on" if counts.pending else ""
     return Notice(
         title=f"Audit {audited.name}: {audited.state}",
         sentences=(*verdict, *lines),
-        lists=tuple((f"{heading} ({len(names)})", names) for heading, names in lists),
-        items=f"{explained}{pending}.",
+        lists=tuple((heading, names) for heading, names in lists if names),
+        counts=f"{flagged.capitalize()}. {explained}{pending}.",
         link=run_link(audited.run_id),
         source=f"Schedule {schedule}, run {audited.run_id}",
     )
@@ -60,7 +61,7 @@ def trial_notice(schedule: str, audit: str) -> Notice:
         title=f"Audit {audit}: test message",
         sentences=("Verdicts of this schedule's runs will come here.",),
         lists=(),
-        items="",
+        counts="",
         link=None,
         source=f"Schedule {schedule}",
     )
@@ -115,7 +116,7 @@ def lines_of(notice: Notice) -> str:
     parts = [notice.title, "\n".join(notice.sentences)]
     for heading, names in notice.lists:
         parts.append("\n".join((heading, *(f"- {name}" for name in names))))
-    parts += [notice.items, notice.link or "", notice.source]
+    parts += [notice.counts, notice.link or "", notice.source]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -123,8 +124,5 @@ def _names(
     summary: Summary, rows: Sequence[GroupStatistic] | Sequence[GroupChange]
 ) -> tuple[str, ...]:
     classes = summary.audited.classes
-    return tuple(
-        sorted(
-            f"{row.group} for {class_phrase(row.target, row.class_name, classes)}" for row in rows
-        )
-    )
+    named = {f"{row.group} for {class_phrase(row.target, row.class_name, classes)}" for row in rows}
+    return tuple(sorted(named))

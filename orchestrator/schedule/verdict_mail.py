@@ -125,7 +125,8 @@ def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> Ema
     """
     short = shortened(notice, _LONGEST, _MOST)
     made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
-    made["Subject"] = one_line(f"TransExplain: {notice.title}", _SUBJECT)
+    found = " ".join((f"TransExplain: {notice.title}.", *notice.sentences[:1]))
+    made["Subject"] = one_line(found, _SUBJECT)
     made["From"] = Mailbox("TransExplain", addr_spec=sent_from)
     made["To"] = Mailbox(addr_spec=to)
     made["Date"] = format_datetime(datetime.now(UTC))
@@ -142,7 +143,7 @@ def _html(notice: Notice) -> str:
     for heading, names in notice.lists:
         points = "".join(f"<li>{escape(name)}</li>" for name in names)
         parts.append(f"<h2>{escape(heading)}</h2><ul>{points}</ul>")
-    parts.append(f"<p>{escape(notice.items)}</p>")
+    parts.append(f"<p>{escape(notice.counts)}</p>")
     if notice.link:
         parts.append(f'<p><a href="{escape(notice.link)}">Open the run</a></p>')
     parts.append(f"<p><small>{escape(notice.source)}</small></p>")

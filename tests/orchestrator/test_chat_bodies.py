@@ -3,22 +3,26 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh_stores import fresh_store
 from hypothesis import given
 from hypothesis import strategies as st
+from report_samples import ANNS, WORTH, biased_run
 
 from orchestrator.schedule.chat_bodies import slack_body, teams_body
-from orchestrator.schedule.notice import Notice, lines_of, run_link, shortened
+from orchestrator.schedule.notice import Notice, lines_of, notice_of, run_link, shortened
 from transexplain.errors import ConfigurationError
+from transexplain.reports.summary import summarise
 
 HOSTILE = "<!channel> <@U1|x> & <https://evil.example|click> *b* _i_ [a](http://evil.example) `c`"
 NOTICE = Notice(
     title="Audit nightly: done",
     sentences=("Two groups are explained differently.", "Accuracy is 0.9."),
-    lists=(("Flagged groups (2)", ("women for hired", "men for hired")), ("Newly flagged (0)", ())),
-    items="24 of 25 items explained, 1 failed.",
+    lists=(("Flagged groups", ("women for hired", "men for hired")),),
+    counts="24 of 25 items explained, 1 failed.",
     link="https://audits.example/runs/r1",
     source="Schedule nightly, run r1",
 )
@@ -52,10 +56,8 @@ def test_slack_gets_blocks_and_a_text_for_notifications() -> None:
     assert set(body) == {"text", "blocks"}
     assert body["text"].startswith("*Audit nightly: done*\nTwo groups")
     shown = [block["text"]["text"] for block in body["blocks"][:-1]]
-    assert shown[2] == (
-        "*Flagged groups (2)*\n\N{BULLET} women for hired\n\N{BULLET} men for hired"
-    )
-    assert shown[3] == "*Newly flagged (0)*"
+    assert shown[2] == ("*Flagged groups*\n\N{BULLET} women for hired\n\N{BULLET} men for hired")
+    assert shown[3] == NOTICE.counts
     assert shown[-1] == "<https://audits.example/runs/r1|Open the run>"
     assert all(block["text"]["verbatim"] for block in body["blocks"][:-1])
     assert body["blocks"][-1]["elements"][0]["text"] == "Schedule nightly, run r1"
@@ -156,3 +158,30 @@ def test_links_lead_to_the_page_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(ConfigurationError, match="TRANSEXPLAIN_SERVE_URL") as caught:
             run_link("r1")
         assert "secret" not in str(caught.value)
+
+
+def test_the_notice_of_a_run_says_what_is_flagged_and_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRANSEXPLAIN_SERVE_URL", raising=False)
+    with fresh_store(tmp_path / "store.db") as db:
+        with monkeypatch.context() as patch:
+            for name in ANNS:
+                patch.setitem(WORTH, name, 0.01)
+            unbiased = biased_run(db)
+        run_id = biased_run(db, previous=unbiased)
+        summary = summarise(db, run_id, gallery=0)
+        made, alone = notice_of(summary, "nightly"), notice_of(summarise(db, unbiased), "nightly")
+    assert summary.verdict is not None
+    assert made.sentences[0] == summary.verdict.text
+    assert len(made.sentences) == len(set(made.sentences)) == 4
+    names = ("anns for positive", "bobs for positive")
+    assert made.lists == (("Flagged groups", names), ("Newly flagged", names))
+    assert made.counts == (
+        "Flagged groups: 2; newly flagged: 2; no longer flagged: 0. "
+        "36 of 38 items explained, 2 failed."
+    )
+    assert alone.lists == ()
+    assert alone.counts == "Flagged groups: 0. 36 of 38 items explained, 2 failed."
+    assert (made.title, made.link) == ("Audit sample audit: done", None)
+    assert made.source == f"Schedule nightly, run {run_id}"

@@ -268,6 +268,7 @@ def test_receivers_of_all_kinds_fail_and_get_it_apart(
         assert headers["X-TransExplain-Signature"] == signed_post.sign(body, SECRET.encode())
         assert run_id in body.decode() and f"https://audits.example/runs/{run_id}" in body.decode()
         assert path.startswith("/hidden")
+        assert "Flagged groups: 0. 24 of 24 items explained, 0 failed." in body.decode()
     assert f"https://audits.example/runs/{run_id}".encode() in mail.messages[0][0]
     assert "hidden" not in caplog.text
     assert "ann@b.example" not in caplog.text

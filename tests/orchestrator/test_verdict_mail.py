@@ -21,7 +21,7 @@ NOTICE = Notice(
     title="Audit <b>nightly</b>: done",
     sentences=("Two groups differ & more.",),
     lists=(("Flagged groups (1)", ("<script>x</script> for hired",)),),
-    items="24 of 25 items explained, 1 failed.",
+    counts="24 of 25 items explained, 1 failed.",
     link="https://audits.example/runs/r1",
     source="Schedule nightly, run r1",
 )
@@ -61,7 +61,9 @@ def test_a_local_server_takes_plain_text_and_html(monkeypatch: pytest.MonkeyPatc
     first, second = (parsed(content) for content, _, _ in server.messages)
     assert first["To"] == TO
     assert first["From"] == f"TransExplain <{FROM}>"
-    assert first["Subject"] == "TransExplain: Audit <b>nightly</b>: done"
+    assert first["Subject"] == (
+        "TransExplain: Audit <b>nightly</b>: done. Two groups differ & more."
+    )
     assert first["Message-ID"] == second["Message-ID"] == "<abc@c.example>"
     assert first["Auto-Submitted"] == "auto-generated"
     plain, html = (part.get_content().replace("\r", "") for part in first.iter_parts())
