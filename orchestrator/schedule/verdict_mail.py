@@ -68,6 +68,11 @@ def server_of_environment() -> MailServer:
         raise ConfigurationError(
             f"set {URL} (or {URL}_FILE) to send e-mail, as in smtp://user:password@host:587"
         )
+    return read_server(url)
+
+
+def read_server(url: str) -> MailServer:
+    """The mail server of a URL, with what the environment says about encryption."""
     address, what = read_address(url), f"{URL} {shown_url(url)}"
     if address is not None and address.scheme.lower() not in _PORTS:
         raise ConfigurationError(f"{what}: write smtp://user:password@host:587 or smtps://...")
