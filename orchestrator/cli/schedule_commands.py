@@ -267,7 +267,8 @@ def _dispatch(
             run_local(store, run_id, settings, stop=stop)
         finish.report(store, run_id, report_dir)
     for delivery in deliver(store):
-        typer.echo(f"schedule {delivery.schedule}: verdict of {delivery.run_id} posted")
+        to = f"receiver {delivery.number} ({delivery.receiver.kind})"
+        typer.echo(f"schedule {delivery.schedule}: verdict of {delivery.run_id} posted to {to}")
 
 
 def _receivers(
