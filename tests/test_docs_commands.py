@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from everyday import only
 
 from orchestrator.cli.command_line import app
 from orchestrator.demo.image_model import make_image_demo
@@ -136,7 +137,10 @@ def run_page(page: Path, folder: Path, call: Call, exact: bool = True) -> None:
                     assert code == promised or not (exact or code), f"{command}\n{printed}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/text-audit.md"])
+PAGES = ("README.md", "docs/tutorials/text-audit.md")
+
+
+@pytest.mark.parametrize("page", only("README.md", of=PAGES))
 def test_every_block_of_the_readme_and_the_first_tutorial_runs(
     page: str, quick_demo: Path, tmp_path: Path, call: Call
 ) -> None:

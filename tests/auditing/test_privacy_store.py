@@ -77,6 +77,7 @@ def test_no_secret_is_stored_logged_or_reported(
     assert failed(made.checks()) == []
 
 
+@pytest.mark.exhaustive
 def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Path) -> None:
     raw = {}
     for store_text in ("full", "hashed", "none"):
@@ -181,6 +182,7 @@ def test_a_hook_blanks_whole_words_and_keeps_places(tmp_path: Path) -> None:
     assert stored["1"].text == before[1]
 
 
+@pytest.mark.exhaustive
 def test_equal_words_have_equal_hashes_of_this_key_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_separate_layers_stay_as_they_are(name: str) -> None:
     assert products(without_zero_columns(plain)) == products(plain)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("fused")
 def test_attention_by_its_gradient_keeps_all_columns() -> None:
     """AttnLRP gives relevance to queries and keys as well."""

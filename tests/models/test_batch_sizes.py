@@ -133,6 +133,7 @@ def test_on_a_cpu_the_budget_is_fixed(bert: LoadedModel) -> None:
     assert Room(None, bert).search is None
 
 
+@pytest.mark.exhaustive
 def test_short_memory_forgets_the_traces(bert: LoadedModel) -> None:
     kept = bert.steps["steps"] = Steps(earned={"cpu": 1e-9})
     text = ready("BERT").items[0]

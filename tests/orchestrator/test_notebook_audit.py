@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 import pytest
 import transformers
+from everyday import only
 from PIL import Image
 from tiny_audit import make_audit, texts
 from tiny_models import bert, vit, wordpiece
@@ -114,7 +115,10 @@ def columns() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", ["pairs", "dictionaries", "frame", "categories", "section"])
+KINDS = ("pairs", "dictionaries", "frame", "categories", "section")
+
+
+@pytest.mark.parametrize("kind", only("frame", of=KINDS))
 def test_data_in_memory_are_the_same_items(model: Any, kind: str) -> None:
     data, keys = columns()[kind]
     found = audited(model, data, **keys)
@@ -126,6 +130,7 @@ def test_data_in_memory_are_the_same_items(model: Any, kind: str) -> None:
     assert audited(model, data, **keys).summary.audited.fingerprint == plan.dataset.fingerprint
 
 
+@pytest.mark.exhaustive
 def test_texts_and_columns_of_texts(model: Any) -> None:
     for data in (texts(6), pandas.Series(texts(6)), iter(texts(6))):
         assert audited(model, data).summary.counts.done == 6
@@ -137,6 +142,7 @@ def pictures(count: int) -> list[Image.Image]:
     return [Image.fromarray(one) for one in drawn]
 
 
+@pytest.mark.exhaustive
 def test_pictures_in_memory(tmp_path: Path) -> None:
     size = {"height": 24, "width": 24}
     module = vit(id2label=dict(enumerate("abcd")))
@@ -156,6 +162,7 @@ def test_pictures_in_memory(tmp_path: Path) -> None:
     assert sorted(labelled.summary.confusion.labels) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.exhaustive
 def test_a_pipeline_and_a_directory(pair: tuple[Any, Any], bert_dir: Path) -> None:
     pipe = transformers.pipeline("text-classification", model=pair[0], tokenizer=pair[1])
     assert audited(pipe, texts(3)).in_memory
@@ -176,6 +183,7 @@ def test_labels_are_matched_by_name_and_that_is_reported(model: Any) -> None:
     assert mapped.summary.counts.labelled == 9
 
 
+@pytest.mark.exhaustive
 def test_another_store_and_lexicons_of_every_form(model: Any, tmp_path: Path) -> None:
     data = ["she is a nice film", "he is a good film"] * 4
     for groups in (
@@ -197,7 +205,7 @@ def test_failed_items_are_warned_of(model: Any) -> None:
     assert found.summary.counts.done == 2
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("in_memory", only(True, of=[True, False]))
 def test_an_interrupted_audit_says_whether_it_goes_on(
     model: Any, bert_dir: Path, monkeypatch: pytest.MonkeyPatch, call: Any, in_memory: bool
 ) -> None:

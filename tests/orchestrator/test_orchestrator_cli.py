@@ -214,6 +214,7 @@ def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
     assert "too-long" in printed
 
 
+@pytest.mark.exhaustive
 def test_bad_pictures_fail_alone(call, tmp_path: Path, vit_dir: Path) -> None:
     folder = tmp_path / "pictures"
     folder.mkdir()
@@ -243,6 +244,7 @@ def test_help_needs_no_torch() -> None:
     assert "resume" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_torchvision_of_another_torch_is_named(
     tmp_path: Path, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_text_model(call, bert_dir: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert"], "nothing is left behind"
 
 
+@pytest.mark.exhaustive
 def test_a_trace_is_tried_on_request(call, bert_dir: Path) -> None:
     assert "traced" not in call(str(bert_dir))[1]
     code, printed, _ = call(str(bert_dir), "--trace")

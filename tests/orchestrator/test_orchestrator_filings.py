@@ -197,6 +197,7 @@ def rows_in(folder: Path, *names: str) -> Iterator[list[dict[str, str]]]:
             yield list(csv.DictReader(file))
 
 
+@pytest.mark.exhaustive
 def test_an_import_has_rates_by_its_columns(tmp_path: Path, call: Call) -> None:
     spec = audit_of(tmp_path, {"impact": IMPACT})
     assert call("run", str(spec))[0] == 0

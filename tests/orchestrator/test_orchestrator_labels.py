@@ -84,6 +84,7 @@ def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) 
     assert {json.loads(line)["raw_label"] for line in lines} == set("12345")
 
 
+@pytest.mark.exhaustive
 def test_unread_stars_label_nothing(call: Any, tmp_path: Path) -> None:
     code, printed = call("run", str(starred(tmp_path)))
     assert code == 0

@@ -133,6 +133,7 @@ def test_a_second_lexicon_counts_apart(call, tmp_path: Path) -> None:
     assert with_second == plain
 
 
+@pytest.mark.exhaustive
 def test_mentions_are_ranked_and_their_spread_is_kept(call, tmp_path: Path) -> None:
     spec = make_audit(tmp_path, evaluation={"items": 0})
     assert call("run", str(spec))[0] == 0

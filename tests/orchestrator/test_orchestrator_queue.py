@@ -18,6 +18,7 @@ from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
 
 
+@pytest.mark.exhaustive
 def test_messages_are_sent_again_until_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -289,6 +289,7 @@ def test_without_the_extra_the_command_is_named(
 # ---- the command line ----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_the_command_line_signs_a_report_and_checks_it(
     tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     return invoke
 
 
+@pytest.mark.exhaustive
 def test_resume_mends_a_damaged_part_of_a_run_that_was_over(
     tmp_path: Path, call: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

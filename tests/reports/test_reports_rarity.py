@@ -87,6 +87,7 @@ def test_the_page_shows_the_table_and_the_formula(db: Database) -> None:
     assert "Also a top word of" in text
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=12))
 def test_scores_are_positive_ordered_and_shares_are_shares(

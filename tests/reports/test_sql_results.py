@@ -141,6 +141,7 @@ def call(*words: str) -> Any:
     return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
+@pytest.mark.exhaustive
 def test_run_cancel_and_db_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     url = f"sqlite:///{tmp_path / 'store.db'}"

@@ -116,18 +116,35 @@ def test_two_workers_give_the_numbers_of_a_local_run(
         TRANSEXPLAIN_BROKER_URL=redis_url,
         TRANSEXPLAIN_QUEUE=queue_name,
     )
-    evaluation = ["evaluate", spec, "--target", "predicted", "--method", "lrp", "--metric"]
     run_here(fleet, tmp_path, "submit", spec, code=4)  # no tables yet: says what to do
     run_here(fleet, tmp_path, "db", "upgrade")
     with workers(fleet, tmp_path, 2) as started:
-        run_here(local, tmp_path, *evaluation, "activation")
-        scores = measured(local)
         run_here(local, tmp_path, "run", spec)
-        run_here(fleet, tmp_path, *evaluation, "activation", "--queue")
-        assert measured(fleet) == pytest.approx(scores, abs=1e-5)
         run_here(fleet, tmp_path, "submit", spec, "--wait")
     assert [process.returncode for process in started] == [0, 0], "SIGTERM ends a worker cleanly"
     same(stored(local), stored(fleet))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+@pytest.mark.redis
+def test_a_worker_measures_what_a_local_evaluation_does(
+    tmp_path: Path, postgres_url: str, redis_url: str, queue_name: str
+) -> None:
+    spec = str(make_audit(tmp_path))
+    local = environment(tmp_path)
+    fleet = environment(
+        tmp_path,
+        TRANSEXPLAIN_DATABASE_URL=postgres_url,
+        TRANSEXPLAIN_BROKER_URL=redis_url,
+        TRANSEXPLAIN_QUEUE=queue_name,
+    )
+    evaluation = ["evaluate", spec, "--target", "predicted", "--method", "lrp", "--metric"]
+    run_here(fleet, tmp_path, "db", "upgrade")
+    with workers(fleet, tmp_path, 1):
+        run_here(local, tmp_path, *evaluation, "activation")
+        run_here(fleet, tmp_path, *evaluation, "activation", "--queue")
+    assert measured(fleet) == pytest.approx(measured(local), abs=1e-5)
 
 
 @pytest.mark.exhaustive

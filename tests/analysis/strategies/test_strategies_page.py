@@ -71,6 +71,7 @@ def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:
         assert expected in text, expected
 
 
+@pytest.mark.exhaustive
 def test_no_name_in_a_page_becomes_markup_or_script(db: Database) -> None:
     document = render(report(db, text_run(db, attack=ATTACK)))
     shown = Visible(document)
