@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 from orchestrator.monitoring.metric_samples import MetricSamples
 from orchestrator.monitoring.metric_table import MOST_KINDS, MOST_RUNS, MOST_WORKERS
@@ -51,7 +51,7 @@ class FleetCollector(Collector):
         samples, begun = MetricSamples(), time.monotonic()
         try:
             self._read(samples)
-        except (DatabaseError, SQLAlchemyError) as error:
+        except (DatabaseError, DBAPIError) as error:
             # a statement that fails, as on tables of another version, quotes what it was given
             log.warning(
                 "scrape: %s", error if isinstance(error, DatabaseError) else type(error).__name__

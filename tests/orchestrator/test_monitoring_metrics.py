@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from fresh_stores import fresh_store
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
@@ -24,7 +25,7 @@ from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, schedules, shards
 from transexplain.store.database import Database
-from transexplain.store.fleet_figures import SHARD_SECONDS
+from transexplain.store.fleet_figures import SHARD_SECONDS, FigureReader
 from transexplain.store.result_tables import run_metric, run_result
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import item as item_table
@@ -38,23 +39,28 @@ from workers.claim_to_commit import Workbench
 Scraped = dict[tuple[str, ...], float]
 
 
-@pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
-    spec = load_spec(make_audit(tmp_path, evaluation={"items": 0}))
-    lines = (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("audit")
+    spec = load_spec(make_audit(folder, evaluation={"items": 0}))
+    lines = (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines()
     lines[2] = '{"text": "", "label": "good"}'
-    (tmp_path / "texts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    (folder / "texts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
+    ]
+)
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    url = (
-        f"sqlite:///{tmp_path / 'store.db'}"
-        if request.param == "sqlite"
-        else request.getfixturevalue("postgres_url")
-    )
-    with open_database(url, upgrade=True) as store:
+    if request.param == "sqlite":
+        with fresh_store(tmp_path / "store.db") as store:
+            yield store
+        return
+    with open_database(request.getfixturevalue("postgres_url"), upgrade=True) as store:
         yield store
 
 
@@ -312,8 +318,9 @@ def test_a_plan_is_read_once(
     reader = collector._figures
     assert set(reader._plans) == {run_id}
     with db.begin() as connection:
-        connection.execute(update(run_table).values(plan={}))
+        connection.execute(update(run_table).values(plan=[]))
     assert [one.modality for one in reader.read().runs] == ["text"]
+    assert [one.modality for one in FigureReader(db, 60.0, 9).read().runs] == [""], "damaged"
     runs.cancel(db, run_id)
     with db.begin() as connection:
         connection.execute(update(run_table).values(finished=0.0))
@@ -321,6 +328,7 @@ def test_a_plan_is_read_once(
 
 
 @pytest.mark.postgres
+@pytest.mark.exhaustive
 def test_a_role_that_only_reads_is_told_all_but_failures(
     postgres_url: str, prepared: Prepared
 ) -> None:
@@ -350,6 +358,7 @@ def test_a_role_that_only_reads_is_told_all_but_failures(
 
 def test_two_groups_newly_flagged_are_a_metric_of_the_run() -> None:
     from transexplain.reports.run_metrics import _counts
+    from transexplain.reports.sections.item_fates import Counts
     from transexplain.reports.sections.previous_run import GroupChange, Previous
 
     def change(group: str, before: bool, now: bool) -> GroupChange:
@@ -361,7 +370,11 @@ def test_two_groups_newly_flagged_are_a_metric_of_the_run() -> None:
         change("c", True, False), change("d", True, True),
     )  # fmt: skip
     previous = Mock(spec=Previous, groups=changes, common=8, other_prediction=2)
-    summary = Mock(previous=previous, counts=Mock(total=0, done=0, accuracy=None))
+    counts = Counts(
+        total=8, done=8, failed=0, pending=0, dead_shards=0, truncated=0, labelled=0, correct=0,
+        accuracy=None,
+    )  # fmt: skip
+    summary = Mock(previous=previous, counts=counts)
     found = {one.name: one.value for one in _counts(summary)}
     assert (found["groups_newly_flagged"], found["groups_no_longer_flagged"]) == (2, 1)
     assert found["flips"] == 0.25

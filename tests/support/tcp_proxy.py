@@ -10,7 +10,7 @@ _STATES = Literal["open", "away", "frozen"]
 
 
 class TcpProxy:
-    """Passes bytes on while it is `open`; `away` it breaks connections, `frozen` it says nothing."""
+    """Passes bytes on while `open`, breaks connections while `away`, is silent while `frozen`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)

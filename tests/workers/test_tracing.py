@@ -81,14 +81,15 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         found.close()
 
 
-@pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
-    spec = load_spec(make_audit(tmp_path, evaluation={"items": 0}, shard_size=20))
-    path = tmp_path / "texts.jsonl"
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("audit")
+    spec = load_spec(make_audit(folder, evaluation={"items": 0}, shard_size=20))
+    path = folder / "texts.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[3] = f'{{"text": "{SECRET} film", "label": "good"}}'
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
 
 
 @pytest.fixture

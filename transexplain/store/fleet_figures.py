@@ -6,11 +6,24 @@ some failed. Histograms are of saved shards, but for that of leases, which is of
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, case, func, or_, select
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Text,
+    case,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
 
+from transexplain.parsing import UnreadableError, read_json
 from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
 from transexplain.store.leases import lease_expired
@@ -125,19 +138,27 @@ class FigureReader:
 
     def _know(self, connection: Connection, ids: Sequence[str]) -> None:
         """Read what is not known yet of the plans, and forget the others'."""
-        plan = json_of(connection, run.c.plan)
-        query = select(
-            run.c.id,
-            plan["task"].as_string().label("task"),
-            plan[("model", "modality")].as_string().label("modality"),
-            plan[("model", "device")].as_string().label("device"),
-        ).where(run.c.id.in_([one for one in ids if one not in self._plans]))
-        found = {row["id"]: row for row in connection.execute(query).mappings()}
-        self._plans = {
-            one: self._plans.get(one)
-            or {name: str(found[one][name] or "") for name in ("task", "modality", "device")}
-            for one in ids
-        }
+        query = select(run.c.id, type_coerce(run.c.plan, Text)).where(
+            run.c.id.in_([one for one in ids if one not in self._plans])
+        )
+        # not by SQL: PostgreSQL refuses a document with NUL in any name or word
+        found = {run_id: _facts(plan) for run_id, plan in connection.execute(query)}
+        self._plans = {one: self._plans.get(one) or found[one] for one in ids}
+
+
+def _facts(plan: str) -> dict[str, str]:
+    """Task, modality and device of a stored plan; "" where it is damaged."""
+    document: Any = {}
+    with suppress(UnreadableError):
+        document = read_json(plan)
+    found = document if isinstance(document, dict) else {}
+    model = found.get("model")
+    of_model = model if isinstance(model, dict) else {}
+    return {
+        "task": str(found.get("task", "")),
+        "modality": str(of_model.get("modality", "")),
+        "device": str(of_model.get("device", "")),
+    }
 
 
 def _figures(
@@ -208,7 +229,7 @@ def _buckets(
     value: ColumnElement[float], bounds: Sequence[float], name: str
 ) -> list[ColumnElement[Any]]:
     """The columns of a histogram; `_histogram` reads them."""
-    at_most = [func.count(case((value <= one, 1))) for one in bounds]
+    at_most: list[ColumnElement[Any]] = [func.count(case((value <= one, 1))) for one in bounds]
     columns = [*at_most, func.count(value), func.coalesce(func.sum(value), 0.0)]
     return [column.label(f"{name}_{place}") for place, column in enumerate(columns)]
 
@@ -231,7 +252,7 @@ def _leases(connection: Connection, ids: Collection[str]) -> dict[str, Histogram
 
 def _saved(connection: Connection, ids: Collection[str]) -> list[SavedShards]:
     one = _saved_shards(connection, ids)
-    rate = case((one.c.seconds > 0, one.c.items / one.c.seconds))
+    rate = case((one.c.seconds > 0, one.c.rows / one.c.seconds))
     query = (
         select(
             one.c.run_id,
@@ -239,7 +260,7 @@ def _saved(connection: Connection, ids: Collection[str]) -> list[SavedShards]:
             one.c.gpus,
             func.min(one.c.heard).label("heard"),
             func.count().label("shards"),
-            func.sum(one.c.items).label("items"),
+            func.sum(one.c.rows).label("items"),
             *(func.coalesce(func.sum(one.c[name]), 0.0).label(name) for name in _TIMES),
             *_buckets(one.c.seconds, SHARD_SECONDS, "seconds"),
             *_buckets(rate, ITEMS_PER_SECOND, "rate"),
@@ -265,7 +286,7 @@ def _saved_shards(connection: Connection, ids: Collection[str]) -> CTE:
             document[("hardware", "gpus")].as_string().label("gpus"),
             (DatabaseTime() - shard.c.heartbeat).label("heard"),
             shard.c.seconds,
-            (shard.c.explained + shard.c.failed).label("items"),
+            (shard.c.explained + shard.c.failed).label("rows"),
             *(document[("device", name)].as_float().label(name) for name in _TIMES),
         )
         .where(shard.c.run_id.in_(ids), shard.c.state == "done")
