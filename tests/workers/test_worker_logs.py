@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from fresh_stores import fresh_store
+from logged_elsewhere import log_what_is_known
 from poisonous_encoders import Poisonous
 from tiny_audit import make_audit
 
@@ -167,6 +168,9 @@ class Telling(Poisonous):
         return super().encode(items, **options)
 
 
+@pytest.mark.parametrize(
+    "written", [pytest.param("text", marks=pytest.mark.exhaustive), "json"], indirect=True
+)
 def test_processes_that_read_name_the_shard(
     db: Database, prepared: Prepared, written: Written, tmp_path: Path
 ) -> None:
@@ -185,14 +189,6 @@ def test_processes_that_read_name_the_shard(
     ]
 
 
-def _log_what_is_known(prepare: Any, path: str) -> None:
-    prepare()
-    (handler,) = logging.getLogger().handlers
-    record = logging.makeLogRecord({"msg": "closing", "levelname": "WARNING"})
-    assert handler.filter(record)
-    Path(path).write_text(handler.format(record), encoding="utf-8")
-
-
 def test_the_process_that_closes_a_run_logs_as_its_worker(written: Written, tmp_path: Path) -> None:
     logs.for_process(worker="w")
     logs.begin(run="r", shard=4, attempt=2)
@@ -200,7 +196,7 @@ def test_the_process_that_closes_a_run_logs_as_its_worker(written: Written, tmp_
     logs.begin()
     path = tmp_path / "told"
     process = multiprocessing.get_context("spawn").Process(
-        target=_log_what_is_known, args=(prepare, str(path))
+        target=log_what_is_known, args=(prepare, str(path))
     )
     process.start()
     process.join(60)
