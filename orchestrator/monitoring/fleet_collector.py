@@ -45,6 +45,7 @@ class FleetCollector(Collector):
         self._db = db
         self._queue = queue
         self._figures = FigureReader(db, fleet_state.RECENT, MOST_RUNS)
+        self._away = False  # as the last scrape found; each change is logged once
 
     def collect(self) -> Iterator[Metric]:
         """Every family of the table, read now."""
@@ -52,17 +53,24 @@ class FleetCollector(Collector):
         try:
             self._read(samples)
         except (DatabaseError, DBAPIError) as error:
-            # a statement that fails, as on tables of another version, quotes what it was given
-            log.warning(
-                "scrape: %s", error if isinstance(error, DatabaseError) else type(error).__name__
-            )
+            self._note(error)
             samples = MetricSamples()
             samples.put("up", 0)
             yield from samples.families(["up"])
             return
+        self._note(None)
         samples.put("up", 1)
         samples.put("collect_seconds", time.monotonic() - begun)
         yield from samples.families()
+
+    def _note(self, error: Exception | None) -> None:
+        before, self._away = self._away, error is not None
+        if error is not None and not before:
+            # a statement that fails, as on tables of another version, quotes what it was given
+            reason = error if isinstance(error, DatabaseError) else type(error).__name__
+            log.warning("scrapes find no database: %s", reason)
+        elif error is None and before:
+            log.info("scrapes find the database again")
 
     def _read(self, samples: MetricSamples) -> None:
         items = browsing.texts_readable(self._db)

@@ -137,7 +137,7 @@ _SCHEDULES = (
     _gauge(
         "schedule_overdue_seconds",
         "schedule",
-        "Since a fire time that passed without a run; 0: none did",
+        "Since the first fire time that passed without a run; 0: none did",
         "schedule",
     ),
     _gauge(

@@ -281,7 +281,7 @@ def test_a_schedule_that_missed_its_time_is_overdue(db: Database, prepared: Prep
         )
     schedules.fail(db, "rare", "no such model", 300.0)
     seen, now = scrape(db), time.time()
-    assert 0 < seen["schedule_overdue_seconds", "often"] <= 61, "the latest fire counts"
+    assert 3480 < seen["schedule_overdue_seconds", "often"] < 3720, "the first missed one counts"
     assert seen["schedule_overdue_seconds", "rare"] == 0
     assert ("schedule_overdue_seconds", "paused") not in seen
     active = [seen["schedule_active", name] for name in ("often", "rare", "paused")]

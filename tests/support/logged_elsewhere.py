@@ -1,4 +1,4 @@
-"""What another process does to show how its logs are set; it imports little, so that it is quick."""
+"""What another process does to show how its logs are set; it imports little, to be quick."""
 
 import logging
 from collections.abc import Callable
