@@ -14,7 +14,7 @@ import yaml
 
 import transexplain
 from orchestrator.cli.verb_table import GROUPS, VERBS
-from orchestrator.monitoring.metric_table import METRICS as FLEET_METRICS
+from orchestrator.monitoring.exported_metrics import METRICS as FLEET_METRICS
 from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
 from transexplain.evaluating.metrics import METRICS
 from transexplain.methods import METHODS

@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.monitoring.exported_metrics import MOST_KINDS, MOST_RUNS, MOST_WORKERS
 from orchestrator.monitoring.metric_samples import MetricSamples
-from orchestrator.monitoring.metric_table import MOST_KINDS, MOST_RUNS, MOST_WORKERS
 from orchestrator.monitoring.schedule_metrics import put_schedules
 from transexplain.errors import DatabaseError
 from transexplain.store import browsing, fleet_state

@@ -12,7 +12,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
 
-from orchestrator.monitoring.metric_table import METRICS, PREFIX, Kind, MetricFacts
+from orchestrator.monitoring.exported_metrics import METRICS, PREFIX, Kind, MetricFacts
 from transexplain.store.fleet_figures import Histogram
 
 _LONGEST = 200  #: characters of a label

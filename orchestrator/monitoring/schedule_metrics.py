@@ -3,8 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
+from orchestrator.monitoring.exported_metrics import MOST_SCHEDULES
 from orchestrator.monitoring.metric_samples import MetricSamples
-from orchestrator.monitoring.metric_table import MOST_SCHEDULES
 from orchestrator.schedule.fire_times import upcoming
 from transexplain.errors import ConfigurationError
 from transexplain.store import browsing_fleet, schedules

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert, update
 from tiny_audit import make_audit
 
+from orchestrator.monitoring.exported_metrics import METRICS, MOST_RUNS, MOST_WORKERS, PREFIX
 from orchestrator.monitoring.fleet_collector import FleetCollector
-from orchestrator.monitoring.metric_table import METRICS, MOST_RUNS, MOST_WORKERS, PREFIX
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
