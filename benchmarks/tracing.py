@@ -147,9 +147,7 @@ def main() -> None:
             _calls_of_a_shard(watch)
         calls = (time.perf_counter() - begun) / _CALLS
     shard = statistics.median(off) / len(prepared.shards)
-    print(
-        f"{len(prepared.shards)} shards of {options.shard_size} short texts, {options.rounds} rounds"
-    )
+    print(f"{len(prepared.shards)} shards of {options.shard_size} texts, {options.rounds} rounds")
     print(f"off: {calls * 1e6:.1f} µs a shard, {calls / shard:.1e} of its {shard * 1e3:.1f} ms")
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     print(f"on: {statistics.median(ratios):.3f} times the time of off ({spread})")
