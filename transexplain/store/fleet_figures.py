@@ -123,27 +123,27 @@ class FigureReader:
             rows = connection.execute(newest).mappings().all()
             many = connection.execute(select(func.count()).where(current)).scalar_one()
             ids = [row["id"] for row in rows]
-            self._know(connection, ids)
+            plans = self._facts(connection, ids)
             states = _states(connection, ids)
             kinds = _kinds(connection, ids) if items else {}
             leases = _leases(connection, ids)
             saved = _saved(connection, ids)
         return FleetFigures(
-            runs=tuple(
-                _figures(row, self._plans[row["id"]], states, kinds, leases) for row in rows
-            ),
+            runs=tuple(_figures(row, plans[row["id"]], states, kinds, leases) for row in rows),
             saved=tuple(saved),
             left_out=max(0, many - len(rows)),
         )
 
-    def _know(self, connection: Connection, ids: Sequence[str]) -> None:
-        """Read what is not known yet of the plans, and forget the others'."""
+    def _facts(self, connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """What these plans say; only those are read that the last call did not know."""
+        known = self._plans  # another thread may read, too
         query = select(run.c.id, type_coerce(run.c.plan, Text)).where(
-            run.c.id.in_([one for one in ids if one not in self._plans])
+            run.c.id.in_([one for one in ids if one not in known])
         )
         # not by SQL: PostgreSQL refuses a document with NUL in any name or word
         found = {run_id: _facts(plan) for run_id, plan in connection.execute(query)}
-        self._plans = {one: self._plans.get(one) or found[one] for one in ids}
+        self._plans = plans = {one: known.get(one) or found[one] for one in ids}
+        return plans
 
 
 def _facts(plan: str) -> dict[str, str]:
