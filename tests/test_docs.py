@@ -14,6 +14,7 @@ import yaml
 
 import transexplain
 from orchestrator.cli.verb_table import GROUPS, VERBS
+from orchestrator.monitoring.exported_metrics import METRICS as FLEET_METRICS
 from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
 from transexplain.evaluating.metrics import METRICS
 from transexplain.methods import METHODS
@@ -195,6 +196,7 @@ def test_generated_parts_list_what_exists(hooks: Any) -> None:
         "python-names": [
             f"::: transexplain.{name}\n" for name in ("explain", "load_model", "render.overlay")
         ],
+        "fleet-metrics": [f"| `{one.shown}` |" for one in FLEET_METRICS],
         "error-classes": ["`ConfigurationError` | 2 |", "`BrokerError` | 4 |"],
         "training-keys": ["`layers_per_interval`"],
         "policy-keys": ["`max_flips`"],

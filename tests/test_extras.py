@@ -24,7 +24,7 @@ EXTRAS = {
 }
 FEATURES = (
     *("excel", "flow", "large", "mlflow", "molecules", "notebook"),
-    *("serve", "signing", "superpixels", "training", "wandb"),
+    *("serve", "signing", "superpixels", "tracing", "training", "wandb"),
 )
 OPTIONAL = {
     *(
@@ -38,7 +38,7 @@ OPTIONAL = {
         "openpyxl",
     ),
     *("gliner", "pandas", "rdkit", "securesystemslib", "skimage", "spacy", "wandb", "wordfreq"),
-    *("starlette", "uvicorn"),
+    *("opentelemetry", "starlette", "uvicorn"),
 }
 
 Call = Callable[..., tuple[int, str]]
@@ -60,6 +60,7 @@ def test_all_and_dev_have_the_packages_of_the_features() -> None:
         "serve",
         "signing",
         "superpixels",
+        "tracing",
         "training",
     )
     for extra in in_dev:

@@ -20,6 +20,7 @@ from typer.main import get_command
 
 import transexplain
 from orchestrator.cli.command_line import app
+from orchestrator.monitoring.readiness import READY_PATH
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -167,8 +168,9 @@ def test_compose_publishes_only_views_to_this_host_and_pins_every_image() -> Non
         assert all(port.startswith("127.0.0.1:") for port in published), name
         assert not published or service["profiles"] == [name], f"{name} publishes unasked"
         assert re.search(r":\d+\.\d+", service["image"]), name
-    for name in ("postgres", "redis", "worker"):
+    for name in ("postgres", "redis", "worker", "metrics"):
         assert "healthcheck" in services[name]
+    assert f":9464{READY_PATH}" in services["metrics"]["healthcheck"]["test"][-1]
     assert services["worker-gpu"]["profiles"] == ["gpu"]
     assert services["submit"]["profiles"] == ["submit"]
 

@@ -10,6 +10,7 @@ from transexplain.errors import ConfigurationError
 
 #: `auto`: steps that recur are traced and replayed; `eager`: never
 StepPolicy = Literal["auto", "eager"]
+QUEUE = "transexplain"  #: first part of the queues' names, unless another is set
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -23,7 +24,7 @@ class Settings:
     broker_url: str = field(default="redis://127.0.0.1:6379/0", repr=False)
     broker_ca: Path | None = None  #: CA certificates of a broker with TLS; None: the system's
     snapshot_dir: Path = Path(".transexplain/snapshots")  #: Parquet snapshots; shared by a fleet
-    queue: str = "transexplain"  #: first part of the queues' names, key prefix at Redis
+    queue: str = QUEUE  #: first part of the queues' names, key prefix at Redis
     lease_seconds: float = 60.0  #: a shard's lease, renewed at a third of it
     item_deadline: float = 300.0  #: seconds without progress after which a worker gives up
     #: that read and encode for each device; 0: a thread does, None: see `host_processes`

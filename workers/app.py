@@ -61,7 +61,12 @@ def device_class(device: str) -> DeviceClass:
 
 def queue_of(settings: Settings, plan: AuditPlan) -> str:
     """The queue that messages for shards of this plan go to."""
-    return f"{settings.queue}.{plan.model.modality}.{device_class(plan.model.device)}"
+    return queue_name(settings.queue, plan.model.modality, plan.model.device)
+
+
+def queue_name(first: str, modality: str, device: str) -> str:
+    """The queue for a modality and a torch device; `first` is `Settings.queue`."""
+    return f"{first}.{modality}.{device_class(device)}"
 
 
 def queues_for(

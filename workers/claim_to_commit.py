@@ -39,7 +39,7 @@ from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
-from workers import logs
+from workers import logs, tracing
 from workers.device_turns import Device, Watch
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
@@ -176,10 +176,19 @@ class Workbench:
         Raises DatabaseError where the end cannot be written down: the shard comes back when its
         lease ends.
         """
-        claim = self._claim(run_id, shard_index)
-        if claim is None:
-            return "nothing"
-        logs.note(run=run_id, shard=claim.shard.index, attempt=claim.attempt)
+        logs.begin(worker=self.name, run=run_id, shard=shard_index)
+        with tracing.shard_trace() as trace:
+            claim = self._claim(run_id, shard_index)
+            if claim is None:
+                return "nothing"
+            logs.note(shard=claim.shard.index, attempt=claim.attempt)
+            trace.claimed(claim, self.name)
+            end = self._worked(claim, revoked)
+            trace.ended(end)
+            return end
+
+    def _worked(self, claim: Claim, revoked: Callable[[], bool]) -> End:
+        """The end of a claimed shard; raises as `work`."""
         try:
             with few_collections():
                 return self._explain_and_save(claim, revoked)
@@ -215,10 +224,10 @@ class Workbench:
                 unfinished = self._computed(claim, keeper)
                 with self.device.committing():
                     keeper.touch()
-                    with self.meter.finishing():
+                    with self.meter.finishing(), tracing.span("finish"):
                         result = unfinished()
                     keeper.touch()
-                    with self.meter.committing():
+                    with self.meter.committing(), tracing.span("commit"):
                         closed = self._commit(claim, result)
                     records = [*result.attributions, *result.outcomes, *result.mentions]
                     del unfinished, result
@@ -237,9 +246,10 @@ class Workbench:
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> "Unfinished":
         plan = self.plan(claim.run_id)
-        with self.meter.loading():
+        with self.meter.loading(), tracing.span("load"):
             readers = None if plan.task == "imported" else self.readers(plan)
             model = model_for(plan, self.models)
+        tracing.note(device=self.models.device_of(plan.model))
         items = None  # read one by one when their turn comes, as caution asks
         if model is not None and readers is not None:
             items = self._read_ahead(plan, claim, keeper, model, readers)
@@ -247,9 +257,13 @@ class Workbench:
         def call(watch: Watch) -> "Unfinished":
             self.meter.shard_begun(claim.run_id)
             try:
-                unfinished = compute(
-                    plan, claim.shard, model, observer=watch, caution=claim.caution, items=items
-                )
+                with tracing.span("explain"), tracing.batches(watch) as observer:
+                    unfinished = compute(
+                        *(plan, claim.shard, model),
+                        observer=observer,
+                        caution=claim.caution,
+                        items=items,
+                    )
             finally:
                 self.meter.shard_ended()
                 spent = self.meter.device_seconds()
@@ -294,9 +308,10 @@ class Workbench:
             return self._readers
 
     def close(self) -> None:
-        """End the processes that this one began."""
+        """End the processes that this one began, and send the last spans."""
         if self._readers is not None:
             self._readers.close()
+        tracing.flush()
 
     def _commit(self, claim: Claim, result: ShardResult) -> bool:
         """Save the result; whether that closed the run."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
@@ -80,7 +81,10 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
         """Begin a task."""
         with self._lock:
             self._running += 1
-        future = self._threads.submit(apply_target, target, args, kwargs, callback, accept_callback)
+        # what a task notes of itself for the log holds for Celery's own lines after it, and no more
+        future = self._threads.submit(
+            copy_context().run, apply_target, target, args, kwargs, callback, accept_callback
+        )
         future.add_done_callback(self._ended)
 
     def terminate_job(self, pid: int, signal: int | None = None) -> None:
@@ -137,7 +141,9 @@ _CLOSING = "transexplain.reports.sql_results:close_apart"
 
 
 def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
-    load(_CLOSING)(database_url, run_id, stop)  # what reports need is imported when a run ends
+    prepare = partial(logs.join, logs.carried())
+    # what reports need is imported when a run ends
+    load(_CLOSING)(database_url, run_id, stop, prepare)
 
 
 class ShardFailedError(Exception):
@@ -171,17 +177,17 @@ def run_worker(
     name = worker_name()
     chosen = asdict(options)
     del chosen["modalities"], chosen["log_format"]
-    with logs.fields(worker=name):
-        worker = make_app(settings).Worker(
-            hostname=f"{name}@%h",
-            queues=queues_for(settings, modalities=options.modalities),
-            without_gossip=True,
-            loglevel="INFO",
-            **chosen,
-            worker_name=name,
-            supervised=supervised,
-        )
-        worker.start()
+    logs.for_process(worker=name)
+    worker = make_app(settings).Worker(
+        hostname=f"{name}@%h",
+        queues=queues_for(settings, modalities=options.modalities),
+        without_gossip=True,
+        loglevel="INFO",
+        **chosen,
+        worker_name=name,
+        supervised=supervised,
+    )
+    worker.start()
     return int(worker.exitcode or 0)
 
 
@@ -202,6 +208,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         """Prepare everything that a shard needs; raises as `run_worker`."""
         if not logging.getLogger().handlers:
             logs.configure("text")
+        logs.for_process(worker=self._name)
         app: Celery = worker.app
         settings: Settings = app.settings
         _choose_queues(app, _prepare_torch(self._options))
@@ -298,15 +305,14 @@ class ShardTask:
         def revoked() -> bool:
             return task_id in state.revoked
 
-        with logs.fields(worker=bench.name, run=run_id, shard=shard_index):
-            end: End | str = bench.work(run_id, shard_index, revoked=revoked)
-            if end != "done" and revoked() and self._cancel(run_id, shard_index):
-                end = "cancelled"
-            if end != "nothing":
-                log.info("shard ended: %s", end)
-                self._count()
-            if end in ("failed", "stopped"):
-                self._send_again(run_id, shard_index)
+        end: End | str = bench.work(run_id, shard_index, revoked=revoked)
+        if end != "done" and revoked() and self._cancel(run_id, shard_index):
+            end = "cancelled"
+        if end != "nothing":
+            log.info("shard ended: %s", end)
+            self._count()
+        if end in ("failed", "stopped"):
+            self._send_again(run_id, shard_index)
         if end == "done":
             return {"end": end, "run": run_id, "shard": shard_index, "worker": bench.name}
         if end == "failed":
@@ -319,13 +325,15 @@ class ShardTask:
     def on_revoked(self, request: Any, **_: object) -> None:
         """A message that was revoked: its shard is cancelled, and no sweep sends it again."""
         run_id, shard_index = request.args
-        self._cancel(run_id, shard_index)
+        with logs.fields(run=run_id, shard=shard_index):
+            if self._cancel(run_id, shard_index):
+                log.info("shard cancelled: %s", _REVOKED)
 
     def _cancel(self, run_id: str, shard_index: int) -> bool:
         try:
             return shards.cancel_shard(self._bench.db, run_id, shard_index, _REVOKED)
         except DatabaseError as error:
-            log.error("shard %d of run %s is not cancelled: %s", shard_index, run_id, error)
+            log.error("the shard is not cancelled: %s", error)
             return False
 
     def _count(self) -> None:

@@ -1,6 +1,7 @@
 """Renews the lease on a shard from its own thread while the work makes progress."""
 
 import faulthandler
+import logging
 import os
 import re
 import socket
@@ -10,6 +11,8 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,7 +21,10 @@ from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
+from workers import logs
 from workers.work_meter import WorkMeter
+
+log = logging.getLogger(__name__)
 
 #: what Linux numbers the namespace of processes that are in no container
 _HOST_PROCESSES = 0xEFFFFFFC
@@ -77,9 +83,13 @@ _SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it, and cannot give it back a
 def end_process(message: str) -> None:
     """Say what hung and where, then end without waiting for anything: nothing else would work."""
     try:
-        cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
-        sys.stderr.write(f"{cursor}\n{message}\n")
-        sys.stderr.flush()
+        if (line := logs.last_line(message)) is None:
+            out, cursor = sys.stderr, _SHOW_CURSOR if sys.stderr.isatty() else ""
+            out.write(f"{cursor}\n{message}\n")
+        else:  # past the logs, which may wait for a lock
+            out = sys.__stderr__ or sys.stderr
+            out.write(f"{line}\n")
+        out.flush()
         # the one that Celery puts in its place is no file
         faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
     finally:  # whatever becomes of the words: a process that hangs must not stay
@@ -128,7 +138,8 @@ class LeaseKeeper:
         self._left: set[str] = set()
         self._noted = float("-inf")
         self._moved = time.monotonic()
-        self._thread = threading.Thread(target=self._keep, name="lease-keeper", daemon=True)
+        keep = partial(copy_context().run, self._keep)  # its lines belong to the same shard
+        self._thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
 
     def __enter__(self) -> Self:
         self._moved = time.monotonic()
@@ -216,8 +227,11 @@ class LeaseKeeper:
         try:
             if not shards.renew(self._db, self._claim, self._lease_seconds, breadcrumb):
                 self._lost.set()
-        except Exception:  # noqa: BLE001 - out of memory, say; who else would see a hang?
-            return  # the lease still stands; the next beat or the save will tell
+                log.warning("the lease is lost: another worker has the shard, or it was cancelled")
+        except Exception as error:  # noqa: BLE001 - out of memory, say; who else would see a hang?
+            # the lease still stands; the next beat or the save will tell
+            reason = error if isinstance(error, DatabaseError) else type(error).__name__
+            log.warning("the lease is not renewed: %s", reason)
 
     def _hung(self) -> None:
         batch, attempt = self._batch, self._claim.attempt

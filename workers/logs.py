@@ -1,9 +1,15 @@
-"""Logs of workers: lines to read, or one JSON object each, with the run and shard."""
+"""Logs of workers: lines to read, or one JSON object each, with run, shard, attempt and worker.
+
+The fields lie in a context variable. A thread begins without them: who begins one that works on a
+shard runs it in `contextvars.copy_context()`; a process gets `carried()` and calls `join`.
+"""
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from pythonjsonlogger.json import JsonFormatter
@@ -11,8 +17,22 @@ from pythonjsonlogger.json import JsonFormatter
 from transexplain.errors import ConfigurationError
 
 Format = Literal["text", "json"]
-_FIELDS = ("worker", "run", "shard", "attempt")
+_FIELDS = ("run", "shard", "attempt", "worker")
 _current: ContextVar[dict[str, Any]] = ContextVar("fields", default={})  # noqa: B039 - replaced, never changed
+#: arguments of a task as Celery writes them: it knows a shard before any thread works on it
+_ARGUMENTS = re.compile(r"\('([\w-]+)', (\d+)\)")
+
+
+@dataclass(slots=True)
+class _Process:
+    """What holds for every line of this process."""
+
+    form: Format | None = None  #: None: logs are not configured here
+    formatter: logging.Formatter | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+_process = _Process()
 
 
 def form_of(text: str) -> Format:
@@ -26,13 +46,59 @@ def configure(form: Format) -> None:
     """Send this process's logs to standard error, from level INFO on.
 
     JSON objects hold time, level, logger, message, and worker, run, shard and attempt where the
-    line is about one.
+    line is about one; lines of text end with them.
     """
     handler = logging.StreamHandler()
     handler.addFilter(_add_fields)
-    handler.setFormatter(_json() if form == "json" else _Text())
+    formatter = _json() if form == "json" else _Text()
+    handler.setFormatter(formatter)
+    _process.form, _process.formatter = form, formatter
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins at every start
+
+
+def for_process(**known: Any) -> None:
+    """Lines of every thread of this process carry these fields."""
+    _process.fields.update(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """How another process logs, that works for this one."""
+
+    form: Format | None
+    fields: Mapping[str, Any]
+
+
+def known() -> dict[str, Any]:
+    """The fields of a line that is logged here and now."""
+    return {**_process.fields, **_current.get()}
+
+
+def carried() -> Carried:
+    """What a process that is begun here needs to log as this one does."""
+    return Carried(_process.form, known())
+
+
+def join(given: Carried) -> None:
+    """Log as the process that gave this: in its form, with its fields."""
+    if given.form is not None:
+        configure(given.form)
+    for_process(**given.fields)
+
+
+def last_line(message: str) -> str | None:
+    """A line as it would be logged, made without a lock: another thread may hold any for ever.
+
+    None where this process's logs are not configured here.
+    """
+    if _process.formatter is None:
+        return None
+    record = logging.makeLogRecord(
+        {"name": __name__, "levelno": logging.CRITICAL, "levelname": "CRITICAL", "msg": message}
+    )
+    _add_fields(record)
+    return _process.formatter.format(record)
 
 
 @contextmanager
@@ -45,16 +111,28 @@ def fields(**known: Any) -> Iterator[None]:
         _current.reset(token)
 
 
+def begin(**known: Any) -> None:
+    """From here on lines carry these fields and no others; None: not known yet."""
+    _current.set({name: value for name, value in known.items() if value is not None})
+
+
 def note(**known: Any) -> None:
     """Add fields to the block that runs now, as soon as they are known."""
     _current.set({**_current.get(), **known})
 
 
 def _add_fields(record: logging.LogRecord) -> bool:
-    for name, value in _current.get().items():
+    for name, value in {**_of_task(record), **known()}.items():
         if not hasattr(record, name):
             setattr(record, name, value)
     return True
+
+
+def _of_task(record: logging.LogRecord) -> dict[str, Any]:
+    """Run and shard of a line of Celery's own about a task."""
+    data = getattr(record, "data", None)
+    found = _ARGUMENTS.fullmatch(str(data.get("args"))) if isinstance(data, dict) else None
+    return {"run": found[1], "shard": int(found[2])} if found else {}
 
 
 def _json() -> logging.Formatter:
@@ -75,6 +153,8 @@ class _Text(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        known = [f"{name}={getattr(record, name)}" for name in _FIELDS[1:] if hasattr(record, name)]
         line = super().format(record)
-        return f"{line} [{' '.join(known)}]" if known else line
+        if not hasattr(record, "run"):
+            return line
+        known = [f"{name}={getattr(record, name)}" for name in _FIELDS if hasattr(record, name)]
+        return f"{line} [{' '.join(known)}]"

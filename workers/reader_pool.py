@@ -16,13 +16,14 @@ import time
 from collections import OrderedDict
 from collections.abc import MutableSequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from multiprocessing import connection as connections
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 from transexplain.errors import InfrastructureError
-from workers import reader_process
+from workers import logs, reader_process, tracing
 from workers.heartbeat import START_DEADLINE
 from workers.shared_arrays import Receiver
 
@@ -69,6 +70,7 @@ class _Task:
     job: bytes
     part: "Part"
     future: "Future[list[Entry]]"
+    context: Context  #: of who asked, with what its lines of the log and its spans belong to
 
 
 class ReaderPool:
@@ -100,8 +102,8 @@ class ReaderPool:
         """The entries of a part, soon; raises ReaderDiedError, or as `reading.read_part`."""
         job, sent = self._jobs[key]
         if sent is None:
-            return self._thread.submit(_read_here, job, part)
-        task = _Task(key, sent, part, Future())
+            return self._thread.submit(copy_context().run, _read_here, job, part)
+        task = _Task(key, sent, part, Future(), copy_context())
         self._tasks.put(task)
         return task.future
 
@@ -119,7 +121,8 @@ _KEPT = 3  #: jobs
 def _read_here(job: "ReadingJob", part: "Part") -> "list[Entry]":
     from transexplain.explaining.reading import read_part
 
-    return read_part(job, part)
+    with tracing.span("read", items=part.shard.stop - part.shard.start):
+        return read_part(job, part)
 
 
 def _sent(job: "ReadingJob") -> bytes | None:
@@ -159,7 +162,7 @@ class _Reader(threading.Thread):
             if not task.future.set_running_or_notify_cancel():
                 continue
             try:
-                found = self._answer(task)
+                found = task.context.run(self._traced, task)
             except BaseException as error:  # noqa: BLE001 - raised where the part is wanted
                 task.future.set_exception(error)
             else:
@@ -173,6 +176,10 @@ class _Reader(threading.Thread):
         if process is not None and process.pid is not None:
             _kill(process)
 
+    def _traced(self, task: _Task) -> "list[Entry]":
+        with tracing.span("read", items=task.part.shard.stop - task.part.shard.start):
+            return self._answer(task)
+
     def _answer(self, task: _Task) -> "list[Entry]":
         if self._process is None:
             self._begin()
@@ -181,7 +188,8 @@ class _Reader(threading.Thread):
                 self._pipe.send(("job", task.key, task.job))
                 self._heard(START_DEADLINE)
                 self._known = [*self._known, task.key][-reader_process.JOBS :]
-            self._pipe.send(("part", task.key, (task.part, self._arrays.free())))
+            content = (task.part, self._arrays.free(), logs.known())
+            self._pipe.send(("part", task.key, content))
             kind, *rest = self._heard(self._deadline)
             if kind == "done":
                 found: list[Entry] = self._arrays.received(*rest)
@@ -222,7 +230,7 @@ class _Reader(threading.Thread):
         self._arrays = Receiver(self._pipe)
         process = self._context.Process(
             target=reader_process.serve,
-            args=(theirs, self._hand, self._deadline),
+            args=(theirs, self._hand, self._deadline, logs.carried()),
             name="reader",
             daemon=True,
         )

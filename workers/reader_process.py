@@ -18,6 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from workers import logs
 from workers.shared_arrays import Sender
 
 if TYPE_CHECKING:
@@ -29,8 +30,18 @@ NOBODY = -1.0
 JOBS = 2  #: runs that a process remembers
 
 
-def serve(connection: Connection, hand: MutableSequence[float], deadline: float) -> None:
-    """Read parts until the pipe ends; `deadline` in seconds is that of one item."""
+def serve(
+    connection: Connection,
+    hand: MutableSequence[float],
+    deadline: float,
+    logged: logs.Carried | None = None,
+) -> None:
+    """Read parts until the pipe ends; `deadline` in seconds is that of one item.
+
+    `logged` is how the process logs that asks for them.
+    """
+    if logged is not None:
+        logs.join(logged)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
@@ -52,9 +63,10 @@ def serve(connection: Connection, hand: MutableSequence[float], deadline: float)
                 continue
             if math.isfinite(deadline):
                 faulthandler.dump_traceback_later(2 * deadline + 1, exit=True)
-            part, free = content
+            part, free, known = content
             sender.released(free)
-            found = _answer(jobs[key], part, hand)
+            with logs.fields(**known):
+                found = _answer(jobs[key], part, hand)
             if isinstance(found, Exception):
                 connection.send(("failed", found))
             else:

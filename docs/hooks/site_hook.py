@@ -16,6 +16,7 @@ from command_line_part import command_line
 from keys_part import audit_keys, policy_keys, training_keys
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from monitoring_part import fleet_metrics
 from registries_part import error_classes, method_facts, metric_facts, python_names
 from sample_report import rendered
 from store_part import metric_names, results, tables
@@ -31,6 +32,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "audit-keys": audit_keys,
     "command-line": command_line,
     "error-classes": error_classes,
+    "fleet-metrics": fleet_metrics,
     "methods": method_facts,
     "metrics": metric_facts,
     "policy-keys": policy_keys,

@@ -1,31 +1,19 @@
-"""Verbs of operators: worker, metrics-server, and db (upgrade, check, maintain, prune, vacuum,
+"""Verbs of operators: worker, and db (upgrade, check, maintain, prune, vacuum,
 backup, results, grant-read).
 """
 
-import logging
 import re
 import sys
-import threading
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from wsgiref.simple_server import WSGIServer
 
 import typer
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from orchestrator.cli import options as opt
-from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import fleet_state
-from transexplain.store.database import Database
-from transexplain.types.device_time import together
-from workers.message_guard import REASONS
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
@@ -128,26 +116,6 @@ def _modalities(given: list[str] | None) -> "tuple[Modality, ...]":
             f"--modality {', '.join(sorted(unknown))}: known are {', '.join(MODALITIES)}"
         )
     return tuple(one for one in MODALITIES if not given or one in given)
-
-
-def metrics_server(
-    *,
-    host: Annotated[
-        str, typer.Option("--host", help="address to listen on; 0.0.0.0: every one")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 9464,
-    db: opt.DatabaseUrl = None,
-) -> None:
-    """Answer Prometheus at /metrics with the fleet's state, until SIGTERM or Ctrl-C."""
-    from orchestrator.dispatch.stopping import stopping
-
-    with opt.open_store(opt.settings_with(db)) as store, stopping() as stop:
-        server, thread = serve(store, host=host, port=port)
-        typer.echo(f"metrics of {store.name} at http://{host}:{port}/metrics")
-        stop.wait()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -325,73 +293,3 @@ def _agreed(count: int) -> bool:
 
 def _mebibytes(count: int) -> str:
     return f"{count / 2**20:,.1f} MiB"
-
-
-log = logging.getLogger(__name__)
-
-
-class FleetCollector(Collector):
-    """The metrics of a scrape; only `transexplain_up` 0 where the database cannot be reached."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    def collect(self) -> Iterator[Metric]:
-        """The gauges, from one reading transaction."""
-        try:
-            now = fleet_state.status(self._db)
-        except DatabaseError as error:
-            log.warning("scrape: %s", error)
-            yield _gauge("up", "Whether the database answers", 0)
-            return
-        yield _gauge("up", "Whether the database answers", 1)
-        yield _by("runs", "Runs", "state", now.runs)
-        yield _by("shards", f"Shards of {_CURRENT}", "state", now.shards)
-        yield _gauge("items_explained", f"Items explained of {_CURRENT}", now.explained)
-        yield _by("items_failed", f"Items that failed of {_CURRENT}", "kind", now.failed)
-        yield _gauge("claims", f"Claims of shards of {_CURRENT}", now.claims)
-        yield _gauge("leases_expired", "Shards whose lease ran out and nobody took", now.expired)
-        yield _gauge("workers", "Workers that hold a shard", len({w.name for w in now.workers}))
-        oldest = max((worker.heartbeat_age for worker in now.workers), default=0.0)
-        yield _gauge(
-            "oldest_heartbeat_seconds", "Age of the oldest heartbeat of a worker at work", oldest
-        )
-        seconds = together(now.devices).seconds
-        yield _by("device_seconds", f"Time of devices, {_SAVED}", "for", seconds)
-        at_work = {one.name for one in now.workers}
-        waited = {n: one.waited or 0.0 for one in now.devices if (n := one.worker) in at_work if n}
-        yield _by("device_waited", f"Share of it waiting for the host, {_SAVED}", "worker", waited)
-        refused: dict[str, int] = {**dict.fromkeys(REASONS, 0), **now.refused}
-        yield _by("messages_refused", "Messages that workers refused, ever", "reason", refused)
-
-
-def serve(db: Database, *, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:
-    """Answer scrapes in a thread of its own; `shutdown()` of the server ends it.
-
-    Raises ConfigurationError where the address cannot be had.
-    """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(FleetCollector(db))
-    try:
-        return start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise ConfigurationError(
-            f"metrics on {host}:{port}: {error.strerror or error}; choose another --host or --port"
-        ) from error
-
-
-_CURRENT = f"runs that run or ended within {fleet_state.RECENT / 3600:.0f} hours"
-
-
-_SAVED = f"by shards saved of {_CURRENT}"
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"transexplain_{name}", text, value=value)
-
-
-def _by(name: str, text: str, label: str, counts: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"transexplain_{name}", text, labels=[label])
-    for value, count in counts.items():
-        family.add_metric([value], count)
-    return family

@@ -52,9 +52,10 @@ def serve(
         proxies=trusted_proxy or (),
         hosts=allow_host or (),
     )
-    with open_database(opt.settings_with(db).database_url, read_only=True) as store:
+    settings = opt.settings_with(db)
+    with open_database(settings.database_url, read_only=True) as store:
         typer.echo(f"{store.name} at http://{_shown(host)}:{port}/ (read-only)")
-        serve_pages(store, rules, host=host, port=port)
+        serve_pages(store, rules, host=host, port=port, queue=settings.queue)
 
 
 def _shown(host: str) -> str:

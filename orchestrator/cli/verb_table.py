@@ -129,7 +129,7 @@ VERBS: Mapping[str, Entry] = {
         "Operate",
     ),
     "metrics-server": Entry(
-        "orchestrator.cli.operator_commands:metrics_server",
+        "orchestrator.cli.monitoring_command:metrics_server",
         "Answer Prometheus at /metrics with the fleet's state, until SIGTERM or Ctrl-C.",
         "Operate",
     ),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -148,7 +149,7 @@ def _in_turns(bench: Workbench, run_id: str, reported: "_Reported", waiting: "_W
                 bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
                 free = True
             if free and len(in_hand) < bench.device.room:
-                claimed = threads.submit(bench.work, run_id)
+                claimed = threads.submit(copy_context().run, bench.work, run_id)
                 claimed.add_done_callback(lambda _: changed.set())
                 in_hand.add(claimed)
             changed.wait(_POLL)

@@ -21,9 +21,11 @@ from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
 from orchestrator.serve.asked import Asked, BadQueryError, NotThereError
 from orchestrator.serve.guard import LOGIN, Guard
 from orchestrator.serve.links import name_of
+from orchestrator.serve.monitoring_routes import monitoring_routes
 from orchestrator.serve.page_table import PAGES, Page
 from orchestrator.serve.running_counts import RunningCounts
 from transexplain.errors import DamagedRowError, DatabaseError
+from transexplain.settings import QUEUE
 from transexplain.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -36,8 +38,11 @@ _JSON = "transexplain.json"  #: key of the scope: whether the path asked for JSO
 _RETRY_SECONDS = "5"
 
 
-def application(db: Database, rules: AccessRules) -> ASGIApp:
-    """The pages over a store, which must be open for reading only."""
+def application(db: Database, rules: AccessRules, *, queue: str = QUEUE) -> ASGIApp:
+    """The pages over a store, which must be open for reading only.
+
+    `queue` is the first part of the queues' names.
+    """
     counts = RunningCounts()
     routes = [
         Route(path, partial(_answer, page, db, counts), name=f"{page.name}{path}")
@@ -47,6 +52,7 @@ def application(db: Database, rules: AccessRules) -> ASGIApp:
     routes += [
         Route("/openapi.json", partial(_openapi, rules)),
         Route("/static/{name}", _static),
+        *monitoring_routes(db, queue),
     ]
     if rules.token is not None:
         routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from orchestrator.monitoring.readiness import ALIVE_PATH, READY_PATH
 from orchestrator.serve.access import COOKIE, AccessRules
 from orchestrator.serve.links import link
 
@@ -28,6 +29,7 @@ _HEADERS = {
 }
 LOGIN = "/login"
 _OPEN = (LOGIN, "/static/")  #: without these nobody could log in
+_PROBES = (ALIVE_PATH, READY_PATH)  #: these say yes or no and nothing else
 #: what a page holds stays out of shared caches, and of the browser's after a logout
 _CACHE = "private, no-store"
 
@@ -68,7 +70,8 @@ class Guard:
             return PlainTextResponse(
                 "This server only reads.\n", 405, headers={"Allow": "GET, HEAD"}
             )
-        if self._rules.everybody or path.startswith(_OPEN) or self._known(scope, headers):
+        is_open = path.startswith(_OPEN) or path in _PROBES
+        if self._rules.everybody or is_open or self._known(scope, headers):
             return None
         return self._ask(path, scope, headers)
 

@@ -29,10 +29,13 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve_pages(db: Database, rules: AccessRules, *, host: str, port: int) -> None:
-    """Answer until a signal; raises InfrastructureError where nothing can listen there."""
+def serve_pages(db: Database, rules: AccessRules, *, host: str, port: int, queue: str) -> None:
+    """Answer until a signal; raises InfrastructureError where nothing can listen there.
+
+    `queue` as `application` takes it.
+    """
     config = uvicorn.Config(
-        application(db, rules),
+        application(db, rules, queue=queue),
         host=host,
         port=port,
         log_level="warning",

@@ -213,3 +213,27 @@ def test_an_error_of_our_own_says_nothing_and_has_the_headers(
     answer = serve(raise_server_exceptions=False).get("/runs.json")
     assert answer.status_code == 500 and "hush" not in answer.text
     assert "content-security-policy" in answer.headers
+
+
+def test_probes_need_no_token_and_say_nothing_and_metrics_need_one(
+    serve: Serve, run_id: str
+) -> None:
+    client = serve(AccessRules(token=TOKEN))
+    for path, said in (("/healthz", "alive\n"), ("/readyz", "ready\n")):
+        answer = client.get(path)
+        assert (answer.status_code, answer.text) == (200, said)
+        assert answer.headers["cache-control"] == "private, no-store"
+        assert client.head(path).status_code == 200
+        assert client.post(path).status_code == 405
+        assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
+        assert client.get(f"{path}/../runs").status_code in (401, 404)
+        assert client.get(f"{path}x").status_code == 401
+    assert client.get("/metrics").status_code == 401
+    good = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert good.status_code == 200 and good.headers["content-type"].startswith("text/plain")
+    assert f'queue="transexplain.text.cpu",run="{run_id}",state="done"' in good.text
+    modern = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+    headers = {"Authorization": f"Bearer {TOKEN}", **modern}
+    sent = client.get("/metrics", headers=headers)
+    assert sent.headers["content-type"].startswith("application/openmetrics-text")
+    assert sent.text.endswith("# EOF\n")

@@ -25,6 +25,7 @@ from transexplain.store.result_tables import run_metric
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from workers.app import make_app, queues_for
+from workers.message_guard import TASK
 
 ROOT = Path(__file__).resolve().parents[2]
 Key = tuple[str, str, int]
@@ -303,6 +304,46 @@ def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
     assert {line["shard"] for line in ended} == set(range(15))
     assert all(line["run"] and line["attempt"] == 1 and line["worker"] for line in ended)
     assert max(Counter(line["worker"] for line in ended).values()) <= 5
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_every_line_of_a_worker_about_a_shard_names_it(
+    redis_url: str, queue_name: str, tmp_path: Path, form: str
+) -> None:
+    """Celery's lines, too, and those of the process that reads: whatever has the run's id."""
+    spec = str(make_audit(tmp_path, items=16))
+    env = environment(
+        tmp_path,
+        TRANSEXPLAIN_BROKER_URL=redis_url,
+        TRANSEXPLAIN_QUEUE=queue_name,
+        TRANSEXPLAIN_HOST_PROCESSES="1",
+    )
+    run_here(env, tmp_path, "db", "upgrade")
+    log = tmp_path / "worker.log"
+    words = ("worker", "--device", "cpu", "--log-format", form)
+    with log.open("wb") as out:
+        worker = subprocess.Popen(command(*words), env=env, cwd=tmp_path, stdout=out, stderr=out)
+    try:
+        run_here(env, tmp_path, "submit", spec, "--wait")
+        wait_for(lambda: log.read_text(encoding="utf-8").count(" succeeded in ") == 2)
+    finally:
+        worker.terminate()
+        assert worker.wait(timeout=60) == 0, log.read_text(encoding="utf-8")
+    lines = log.read_text(encoding="utf-8").splitlines()
+    about = [line for line in lines if TASK in line or "shard ended" in line]
+    about = [line for line in about if "Task " in line or "shard ended" in line]
+    assert len(about) == 3 * 2, "received, ended, succeeded"
+    for line in about:
+        fields = _fields(line, form)
+        assert fields["shard"] in ("0", "1") and fields["run"] and fields["worker"], line
+        assert (fields.get("attempt") == "1") == ("received" not in line), line
+
+
+def _fields(line: str, form: str) -> dict[str, str]:
+    if form == "json":
+        return {name: str(value) for name, value in json.loads(line).items()}
+    return dict(one.split("=", 1) for one in line[:-1].rpartition(" [")[2].split(" "))
 
 
 @pytest.mark.exhaustive

@@ -81,7 +81,8 @@ def test_a_shard_is_claimed_by_name_for_the_length_of_a_lease_and_named_in_the_l
     monkeypatch.setattr(logs, "_current", ContextVar[dict[str, Any]]("fields", default={}))  # noqa: B039
     monkeypatch.setattr(claim_to_commit, "compute", computing)
     assert bench.work(run_id, 1) == "stopped"
-    assert seen == [(bench.name, {"run": run_id, "shard": 1, "attempt": 1})]
+    known = {"worker": bench.name, "run": run_id, "shard": 1, "attempt": 1}
+    assert seen == [(bench.name, known)]
 
 
 def test_a_stop_after_the_shard_was_lost_gives_nothing_back(

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +56,10 @@ class Replay:
         """Begin to compile, once, while replays go on; where that fails they stay as they are."""
         plain, self.plain = self.plain, None
         if plain is not None:
-            work = threading.Thread(target=self._compile, args=(plain,), daemon=True)
+            # in the context of who asked: what it logs belongs to the same shard
+            work = threading.Thread(
+                target=copy_context().run, args=(self._compile, plain), daemon=True
+            )
             work.name = "compile-step"
             work.start()
             # a process that ends in the middle of a compilation may abort

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from transexplain.reports.exports.run_facts import verdict_counts
 from transexplain.reports.headline import caveats
 from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.previous_run import gone, newly
 from transexplain.reports.worst_figures import (
     compared_rows,
     evenness,
@@ -101,6 +102,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "share",
         "items in common with the run before that are predicted otherwise",
     ),
+    "groups_newly_flagged": ("groups", "that stand out now and did not in the run before"),
+    "groups_no_longer_flagged": ("groups", "that stood out in the run before and do not now"),
 }
 
 
@@ -147,6 +150,9 @@ def _counts(summary: Summary) -> Iterator[RunMetric]:
     before = summary.previous
     if before is not None and before.common:
         yield from _made("flips", before.other_prediction / before.common, before.common)
+    if before is not None and summary.groups is not None:
+        yield from _made("groups_newly_flagged", len({one.group for one in newly(before)}))
+        yield from _made("groups_no_longer_flagged", len({one.group for one in gone(before)}))
 
 
 def _evidence(summary: Summary) -> Iterator[RunMetric]:

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.report_records import Summary
@@ -68,14 +69,20 @@ def close(db: Database, run_id: str) -> bool:
         return False
 
 
-def close_apart(database_url: str, run_id: str, stop: threading.Event) -> None:
+#: called in a process that is begun here, before it works; it is sent there by pickle
+Prepare = Callable[[], None]
+
+
+def close_apart(
+    database_url: str, run_id: str, stop: threading.Event, prepare: Prepare | None = None
+) -> None:
     """As `close`, in a process of its own that stands back, for as long as `stop` is not set.
 
     A report of 10^6 items takes a minute and a gigabyte: in the process of a worker it would keep
-    threads that feed a device waiting, and the memory would stay.
+    threads that feed a device waiting, and the memory would stay. `prepare` says how it logs.
     """
     apart = multiprocessing.get_context("spawn").Process(
-        target=_close_here, args=(database_url, run_id), name=f"results of {run_id}"
+        target=_close_here, args=(database_url, run_id, prepare), name=f"results of {run_id}"
     )
     try:
         apart.start()
@@ -93,11 +100,15 @@ def close_apart(database_url: str, run_id: str, stop: threading.Event) -> None:
         _not_written(run_id, f"its process ended with status {apart.exitcode}")
 
 
-def _close_here(database_url: str, run_id: str) -> None:
+def _log_warnings() -> None:
+    logging.basicConfig(level=logging.WARNING)
+
+
+def _close_here(database_url: str, run_id: str, prepare: Prepare | None) -> None:
     """The work of the process of `close_apart`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which ends this
     os.nice(_NICE)
-    logging.basicConfig(level=logging.WARNING)
+    (prepare or _log_warnings)()
     with open_database(database_url) as db:
         close(db, run_id)
 

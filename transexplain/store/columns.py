@@ -9,7 +9,19 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from sqlalchemy import Column, ColumnElement, Dialect, Double, LargeBinary, Text, or_
+from sqlalchemy import (
+    JSON,
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Double,
+    LargeBinary,
+    Text,
+    cast,
+    or_,
+    type_coerce,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -75,6 +87,13 @@ class JsonText(TypeDecorator[Any]):
         with reading("a document"):
             refuse_depth(value)
             return json.loads(value)
+
+
+def json_of(connection: Connection, column: Column[Any]) -> Any:
+    """A column of `JsonText` as a document, whose values SQL can pick by their keys."""
+    text = type_coerce(column, Text)
+    # SQLite reads JSON from text as it is
+    return type_coerce(text, JSON) if connection.dialect.name == "sqlite" else cast(text, JSON)
 
 
 class PackedJson(TypeDecorator[Any]):

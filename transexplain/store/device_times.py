@@ -1,10 +1,8 @@
 """What the devices of a run did with their time, by worker, as saved shards carry it."""
 
-from typing import Any
+from sqlalchemy import ColumnElement, Connection, Text, func, or_, select, type_coerce
 
-from sqlalchemy import JSON, ColumnElement, Connection, Text, cast, func, or_, select, type_coerce
-
-from transexplain.store.columns import DatabaseTime
+from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
 from transexplain.store.schema import run, shard
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES, DeviceTime
@@ -28,14 +26,12 @@ def recent_device_times(connection: Connection, recent: float) -> list[DeviceTim
 
 
 def _times(connection: Connection, which: ColumnElement[bool]) -> list[DeviceTime]:
-    text = type_coerce(shard.c.environment, Text)
-    # SQLite reads JSON from text as it is
-    plain = connection.dialect.name == "sqlite"
-    document: Any = type_coerce(text, JSON) if plain else cast(text, JSON)
+    document = json_of(connection, shard.c.environment)
+    has_times = type_coerce(shard.c.environment, Text).contains('"device"')
     sums = [func.sum(document[("device", name)].as_float()).label(name) for name in _NAMES]
     query = (
         select(shard.c.worker, *sums)
-        .where(which, shard.c.state == "done", text.contains('"device"'))
+        .where(which, shard.c.state == "done", has_times)
         .group_by(shard.c.worker)
         .order_by(shard.c.worker)
     )

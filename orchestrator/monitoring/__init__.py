@@ -1,0 +1,1 @@
+"""What monitors ask: metrics for Prometheus, and whether a server is alive and ready."""

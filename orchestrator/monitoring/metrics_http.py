@@ -1,0 +1,77 @@
+"""The server of `transexplain metrics-server`: /metrics, /healthz and /readyz, for anybody."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+
+from orchestrator.monitoring.readiness import (
+    ALIVE,
+    ALIVE_PATH,
+    NOT_READY,
+    READY,
+    READY_PATH,
+    Readiness,
+)
+from transexplain.errors import ConfigurationError
+
+_METRICS_PATHS = ("/metrics", "/")
+
+
+class _Quiet(WSGIRequestHandler):
+    """Logs no request: there is one every few seconds."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+def monitoring_app(collector: Collector, readiness: Readiness) -> WSGIApplication:
+    """Answers the three paths, and 404 to every other."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    metrics: WSGIApplication = make_wsgi_app(registry)
+
+    def alive() -> tuple[str, bytes]:
+        return "200 OK", ALIVE
+
+    def ready() -> tuple[str, bytes]:
+        return ("200 OK", READY) if readiness.ready() else ("503 Service Unavailable", NOT_READY)
+
+    probes: dict[str, Callable[[], tuple[str, bytes]]] = {ALIVE_PATH: alive, READY_PATH: ready}
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path in _METRICS_PATHS:
+            return metrics(environ, start_response)
+        probe = probes.get(path)
+        status, body = probe() if probe else ("404 Not Found", b"not here\n")
+        headers = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [body]
+
+    return app
+
+
+def serve_metrics(app: WSGIApplication, *, host: str, port: int) -> WSGIServer:
+    """Answer in a thread of its own; `shutdown()` and `server_close()` of the server end it.
+
+    Raises ConfigurationError where the address cannot be had.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        kind = type("_Server", (ThreadingWSGIServer,), {"address_family": family})
+        server: WSGIServer = make_server(
+            str(address[0]), port, app, server_class=kind, handler_class=_Quiet
+        )
+    except OSError as error:
+        raise ConfigurationError(
+            f"metrics on {host}:{port}: {error.strerror or error}; choose another --host or --port"
+        ) from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server

@@ -1,0 +1,207 @@
+"""The dashboard and the alarms of ops/: every metric and label in them is one that is exported."""
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from orchestrator.monitoring.exported_metrics import METRICS
+
+ROOT = Path(__file__).resolve().parents[1]
+ALERTS = yaml.safe_load((ROOT / "ops" / "alerts.yml").read_text(encoding="utf-8"))
+DASHBOARD = json.loads((ROOT / "ops" / "grafana.json").read_text(encoding="utf-8"))
+PAGE = (ROOT / "docs" / "how-to" / "monitor-a-fleet.md").read_text(encoding="utf-8")
+SERIES = {name: set(labels) for one in METRICS for name, labels in one.series.items()}
+#: labels that Prometheus adds to every series
+ADDED = {"instance", "job"}
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+PANELS = DASHBOARD["panels"]
+DATA = [one for one in PANELS if one["type"] != "row"]
+_DURATION = re.compile(r"(\d+)(s|m|h)")
+
+
+def parsed(expression: str) -> Any:
+    """The tree of an expression; what Grafana fills in is filled in."""
+    return promql.parse(expression.replace("$__rate_interval", "5m"))
+
+
+def walked(node: Any) -> Iterator[Any]:
+    yield node
+    for name in ("lhs", "rhs", "expr", "param", "vector_selector", "args", "vs"):
+        child = getattr(node, name, None)
+        for one in child if isinstance(child, list) else [child]:
+            if type(one).__module__.startswith("promql_parser"):
+                yield from walked(one)
+
+
+def expressions() -> list[tuple[str, str]]:
+    """(where, what) of every expression there is."""
+    found = [(rule["alert"], rule["expr"]) for rule in RULES]
+    found += [(one["title"], target["expr"]) for one in DATA for target in one["targets"]]
+    return found
+
+
+def selectors(expression: str) -> list[Any]:
+    found = [one for one in walked(parsed(expression)) if isinstance(one, promql.VectorSelector)]
+    assert found, f"no metric in {expression}"
+    return found
+
+
+@pytest.mark.parametrize(("where", "expression"), expressions())
+def test_every_metric_and_label_is_exported(where: str, expression: str) -> None:
+    known: set[str] = set()
+    for one in selectors(expression):
+        assert one.name in SERIES, f"{where}: no metric {one.name}"
+        known |= SERIES[one.name] | ADDED
+        for matcher in one.matchers.matchers:
+            assert matcher.name in SERIES[one.name], f"{where}: {one.name} has no {matcher.name}"
+    for node in walked(parsed(expression)):
+        for label in grouped(node):
+            assert label in known, f"{where}: nothing there has {label}"
+
+
+def grouped(node: Any) -> list[str]:
+    """The labels by which a node groups or joins."""
+    modifier = getattr(node, "modifier", None)
+    if modifier is None:
+        return []
+    if isinstance(node, promql.AggregateExpr):
+        return list(modifier.labels)
+    matching = modifier.matching
+    labels = list(matching.labels) if matching is not None else []
+    return labels + list(modifier.group_labels or [])
+
+
+def test_the_walk_finds_what_is_wrong() -> None:
+    bad = "sum by (ghost) (rate(transexplain_claims[5m])) / on (run) group_left (nobody) up > 1"
+    labels = {label for node in walked(parsed(bad)) for label in grouped(node)}
+    assert labels == {"ghost", "run", "nobody"}
+    assert [one.name for one in selectors(bad)] == ["transexplain_claims", "up"]
+
+
+def test_counters_are_rated_and_gauges_are_not() -> None:
+    kinds = {name: one.kind for one in METRICS for name in one.series}
+    for where, expression in expressions():
+        for node in walked(parsed(expression)):
+            if isinstance(node, promql.Call) and node.func.name in ("rate", "increase", "delta"):
+                (selector,) = [
+                    one for one in walked(node) if isinstance(one, promql.VectorSelector)
+                ]
+                gauge = kinds[str(selector.name)] in ("gauge", "gaugehistogram")
+                assert gauge == (node.func.name == "delta"), f"{where}: {selector.name}"
+
+
+def test_values_of_labels_are_those_that_are_exported() -> None:
+    from transexplain.store.runs import SHARD_STATES
+    from transexplain.types.device_time import BUSY, NO_WORK, STAGES
+
+    states = {*SHARD_STATES, "explained", "failed", "pending"}
+    values = {"state": states, "stage": {BUSY, NO_WORK, *STAGES}, "kind": {"quarantined"}}
+    for where, expression in expressions():
+        for one in selectors(expression):
+            for matcher in one.matchers.matchers:
+                if matcher.name in values:
+                    assert set(matcher.value.split("|")) <= values[matcher.name], where
+
+
+def test_alarms_have_what_who_is_woken_needs() -> None:
+    assert set(ALERTS) == {"groups"}
+    names = [rule["alert"] for rule in RULES]
+    assert len(set(names)) == len(names)
+    for group in ALERTS["groups"]:
+        assert set(group) == {"name", "rules"}
+    for rule in RULES:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert "for" not in rule or _DURATION.fullmatch(rule["for"]), rule["alert"]
+
+
+def test_what_annotations_name_is_a_label_of_the_alarm() -> None:
+    for rule in RULES:
+        named = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        known = {label for one in selectors(rule["expr"]) for label in SERIES[one.name]} | ADDED
+        tree = parsed(rule["expr"])
+        kept = {label for node in walked(tree) for label in grouped(node)}
+        if any(isinstance(one, promql.AggregateExpr) for one in walked(tree)):
+            known &= kept
+        assert named <= known, rule["alert"]
+
+
+def test_every_alarm_and_its_threshold_is_documented() -> None:
+    for rule in RULES:
+        (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{rule['alert']}` |")]
+        thresholds = {
+            f"{one.rhs.val:g}"
+            for one in walked(parsed(rule["expr"]))
+            if isinstance(one, promql.BinaryExpr)
+            and isinstance(one.rhs, promql.NumberLiteral)
+            and one.rhs.val not in (0, 1)
+        }
+        for one in thresholds:
+            assert re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.]\d)", row), (rule["alert"], one)
+        length = _DURATION.fullmatch(rule.get("for", ""))
+        if length and length[0] != "1m":
+            assert f"{length[1]} min" in row, rule["alert"]
+    table = re.findall(r"^\| `(TransExplain\w+)` \|", PAGE, re.MULTILINE)
+    assert set(table) == {rule["alert"] for rule in RULES}
+
+
+def test_grafana_can_import_the_dashboard() -> None:
+    """What its importer needs: a schema of version 10, panels that are placed, a data source."""
+    assert DASHBOARD["schemaVersion"] >= 38 and DASHBOARD["uid"] and DASHBOARD["title"]
+    assert "id" not in DASHBOARD and "__inputs" not in DASHBOARD, "a variable is asked instead"
+    variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    name, label = re.fullmatch(
+        r"label_values\((\w+), (\w+)\)", variables["run"]["query"]["query"]
+    ).groups()  # type: ignore[union-attr]
+    assert label in SERIES[name] and variables["run"]["datasource"] == source
+    ids = [one["id"] for one in PANELS]
+    assert len(set(ids)) == len(ids)
+    for one in DATA:
+        assert one["datasource"] == source and one["title"] and one["targets"]
+        assert all(target["datasource"] == source for target in one["targets"])
+        assert len({target["refId"] for target in one["targets"]}) == len(one["targets"])
+        assert one["type"] in ("stat", "timeseries", "bargauge", "table")
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS)))
+    assert used <= {"datasource", "run", "__rate_interval"}
+
+
+def test_panels_lie_beside_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    for one in PANELS:
+        place = one["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, one["title"]
+        taken |= cells
+    titles = [one["title"] for one in PANELS if one["type"] == "row"]
+    assert titles == ["Runs", "Workers", "Devices", "Queue", "Failures", "Schedules"]
+
+
+def test_both_files_are_distributed() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "ops" in document["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Prometheus)")
+def test_promtool_takes_the_rules() -> None:
+    words = ["promtool", "check", "rules", str(ROOT / "ops" / "alerts.yml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(RULES)} rules found" in done.stdout

@@ -1,0 +1,316 @@
+"""What monitors are told of the newest runs: counts by run and worker, histograms over shards.
+
+One transaction that reads a row for each shard of these runs, and nothing of their items but why
+some failed. Histograms are of saved shards, but for that of leases, which is of those held now.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Text,
+    case,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
+
+from transexplain.parsing import UnreadableError, read_json
+from transexplain.store.columns import DatabaseTime, json_of
+from transexplain.store.database import Database
+from transexplain.store.leases import lease_expired
+from transexplain.store.runs import SHARD_STATES
+from transexplain.store.schema import item, run, shard
+from transexplain.types.device_time import BUSY, NO_WORK, STAGES
+
+#: upper bounds of buckets: seconds of a shard, its items a second, seconds that its device waited
+#: for one stage, seconds since a lease was renewed
+SHARD_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0)
+ITEMS_PER_SECOND = (0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 1e4)
+WAIT_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)
+LEASE_AGE = (1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_TIMES = (BUSY, *STAGES, NO_WORK)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Histogram:
+    """How many values are at most each bound, how many there are, and their sum."""
+
+    counts: tuple[int, ...]  #: cumulative, one for each bound; the last is that of all
+    total: float  #: the sum of the values
+
+    def __add__(self, other: "Histogram") -> "Histogram":
+        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
+        return Histogram(counts=counts, total=self.total + other.total)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFigures:
+    """One run that runs, or ended a short time ago."""
+
+    id: str
+    name: str
+    state: str
+    task: str
+    modality: str
+    device: str  #: as the plan names it
+    age: float  #: seconds since it was created
+    idle: float  #: seconds since a worker claimed a shard or renewed its lease, or since `age`
+    shards: Mapping[str, int]  #: shard state -> count, every state named
+    explained: int  #: items
+    failed: int  #: items
+    pending: int  #: items of shards that are not over
+    claims: int
+    kinds: Mapping[str, int]  #: kind of failure -> items; empty without the right to read them
+    leases: Histogram  #: seconds since leases of the run were renewed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedShards:
+    """What one worker saved of one run."""
+
+    run_id: str
+    worker: str
+    hardware: str  #: name of the GPU, or `cpu`
+    heard: float  #: seconds since the worker was last heard of there
+    shards: int
+    items: int
+    seconds: Mapping[str, float]  #: of the device, by `BUSY`, `STAGES` and `NO_WORK`
+    shard_seconds: Histogram
+    rates: Histogram  #: items a second
+    waits: Mapping[str, Histogram]  #: stage -> seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetFigures:
+    """The newest runs first, those that run before those that are over."""
+
+    runs: tuple[RunFigures, ...]
+    saved: tuple[SavedShards, ...]
+    left_out: int  #: runs beyond the most that were asked for
+
+
+@dataclass(slots=True)
+class FigureReader:
+    """Reads the figures again and again; what the plan of a run says is read once."""
+
+    db: Database
+    recent: float  #: seconds since the end of a run in which it is still told of
+    most: int  #: runs
+    _plans: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def read(self, *, items: bool = True) -> FleetFigures:
+        """The figures as they stand; `items`: with failures by kind.
+
+        Raises DatabaseError as `Database.read`.
+        """
+        current = or_(run.c.state == "running", run.c.finished > DatabaseTime() - self.recent)
+        newest = (
+            select(run.c.id, run.c.name, run.c.state, (DatabaseTime() - run.c.created).label("age"))
+            .where(current)
+            .order_by(case((run.c.state == "running", 0), else_=1), run.c.created.desc(), run.c.id)
+            .limit(self.most)
+        )
+        with self.db.read() as connection:
+            rows = connection.execute(newest).mappings().all()
+            many = connection.execute(select(func.count()).where(current)).scalar_one()
+            ids = [row["id"] for row in rows]
+            plans = self._facts(connection, ids)
+            states = _states(connection, ids)
+            kinds = _kinds(connection, ids) if items else {}
+            leases = _leases(connection, ids)
+            saved = _saved(connection, ids)
+        return FleetFigures(
+            runs=tuple(_figures(row, plans[row["id"]], states, kinds, leases) for row in rows),
+            saved=tuple(saved),
+            left_out=max(0, many - len(rows)),
+        )
+
+    def _facts(self, connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """What these plans say; only those are read that the last call did not know."""
+        known = self._plans  # another thread may read, too
+        query = select(run.c.id, type_coerce(run.c.plan, Text)).where(
+            run.c.id.in_([one for one in ids if one not in known])
+        )
+        # not by SQL: PostgreSQL refuses a document with NUL in any name or word
+        found = {run_id: _facts(plan) for run_id, plan in connection.execute(query)}
+        self._plans = plans = {one: known.get(one) or found[one] for one in ids}
+        return plans
+
+
+def _facts(plan: str) -> dict[str, str]:
+    """Task, modality and device of a stored plan; "" where it is damaged."""
+    document: Any = {}
+    with suppress(UnreadableError):
+        document = read_json(plan)
+    found = document if isinstance(document, dict) else {}
+    model = found.get("model")
+    of_model = model if isinstance(model, dict) else {}
+    return {
+        "task": str(found.get("task", "")),
+        "modality": str(of_model.get("modality", "")),
+        "device": str(of_model.get("device", "")),
+    }
+
+
+def _figures(
+    row: RowMapping,
+    plan: Mapping[str, str],
+    states: Mapping[str, Sequence[RowMapping]],
+    kinds: Mapping[str, Mapping[str, int]],
+    leases: Mapping[str, Histogram],
+) -> RunFigures:
+    mine = states.get(row["id"], ())
+    heard = [float(one["heard"]) for one in mine if one["heard"] is not None]
+    open_ = (one for one in mine if one["state"] in ("queued", "running"))
+    return RunFigures(
+        id=row["id"],
+        name=row["name"],
+        state=row["state"],
+        **plan,
+        age=max(0.0, float(row["age"])),
+        idle=max(0.0, min([float(row["age"]), *heard])),
+        shards={
+            **dict.fromkeys(SHARD_STATES, 0),
+            **{one["state"]: int(one["shards"]) for one in mine},
+        },
+        explained=sum(int(one["explained"]) for one in mine),
+        failed=sum(int(one["failed"]) for one in mine),
+        pending=sum(int(one["items"]) for one in open_),
+        claims=sum(int(one["claims"]) for one in mine),
+        kinds=kinds.get(row["id"], {}),
+        leases=leases.get(row["id"], Histogram(counts=(0,) * (len(LEASE_AGE) + 1), total=0.0)),
+    )
+
+
+def _states(connection: Connection, ids: Collection[str]) -> dict[str, list[RowMapping]]:
+    query = (
+        select(
+            shard.c.run_id,
+            shard.c.state,
+            func.count().label("shards"),
+            func.sum(shard.c.explained).label("explained"),
+            func.sum(shard.c.failed).label("failed"),
+            func.sum(shard.c.stop - shard.c.start).label("items"),
+            func.sum(shard.c.token).label("claims"),
+            (DatabaseTime() - func.max(shard.c.heartbeat)).label("heard"),
+        )
+        .where(shard.c.run_id.in_(ids))
+        .group_by(shard.c.run_id, shard.c.state)
+    )
+    found: dict[str, list[RowMapping]] = {}
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["run_id"], []).append(row)
+    return found
+
+
+def _kinds(connection: Connection, ids: Collection[str]) -> dict[str, dict[str, int]]:
+    query = (
+        select(item.c.run_id, item.c.error_kind, func.count())
+        .where(item.c.run_id.in_(ids), item.c.error_kind.is_not(None))
+        .group_by(item.c.run_id, item.c.error_kind)
+        .order_by(item.c.run_id, func.count().desc(), item.c.error_kind)
+    )
+    found: dict[str, dict[str, int]] = {}
+    for run_id, kind, count in connection.execute(query):
+        found.setdefault(run_id, {})[str(kind)] = int(count)
+    return found
+
+
+def _buckets(
+    value: ColumnElement[float], bounds: Sequence[float], name: str
+) -> list[ColumnElement[Any]]:
+    """The columns of a histogram; `_histogram` reads them."""
+    at_most: list[ColumnElement[Any]] = [func.count(case((value <= one, 1))) for one in bounds]
+    columns = [*at_most, func.count(value), func.coalesce(func.sum(value), 0.0)]
+    return [column.label(f"{name}_{place}") for place, column in enumerate(columns)]
+
+
+def _histogram(row: RowMapping, bounds: Sequence[float], name: str) -> Histogram:
+    *counts, total = (row[f"{name}_{place}"] for place in range(len(bounds) + 2))
+    return Histogram(counts=tuple(map(int, counts)), total=float(total))
+
+
+def _leases(connection: Connection, ids: Collection[str]) -> dict[str, Histogram]:
+    age = DatabaseTime() - shard.c.heartbeat
+    query = (
+        select(shard.c.run_id, *_buckets(age, LEASE_AGE, "age"))
+        .where(shard.c.run_id.in_(ids), shard.c.state == "running", ~lease_expired())
+        .group_by(shard.c.run_id)
+    )
+    rows = connection.execute(query).mappings()
+    return {row["run_id"]: _histogram(row, LEASE_AGE, "age") for row in rows}
+
+
+def _saved(connection: Connection, ids: Collection[str]) -> list[SavedShards]:
+    one = _saved_shards(connection, ids)
+    rate = case((one.c.seconds > 0, one.c.rows / one.c.seconds))
+    query = (
+        select(
+            one.c.run_id,
+            one.c.worker,
+            one.c.gpus,
+            func.min(one.c.heard).label("heard"),
+            func.count().label("shards"),
+            func.sum(one.c.rows).label("items"),
+            *(func.coalesce(func.sum(one.c[name]), 0.0).label(name) for name in _TIMES),
+            *_buckets(one.c.seconds, SHARD_SECONDS, "seconds"),
+            *_buckets(rate, ITEMS_PER_SECOND, "rate"),
+            *(
+                column
+                for stage in STAGES
+                for column in _buckets(one.c[stage], WAIT_SECONDS, f"wait_{stage}")
+            ),
+        )
+        .group_by(one.c.run_id, one.c.worker, one.c.gpus)
+        .order_by(func.min(one.c.heard), one.c.run_id, one.c.worker)
+    )
+    return [_saved_of(row) for row in connection.execute(query).mappings()]
+
+
+def _saved_shards(connection: Connection, ids: Collection[str]) -> CTE:
+    """A row for each saved shard, its document read once and not once for each bucket."""
+    document = json_of(connection, shard.c.environment)
+    return (
+        select(
+            shard.c.run_id,
+            func.coalesce(shard.c.worker, "").label("worker"),
+            document[("hardware", "gpus")].as_string().label("gpus"),
+            (DatabaseTime() - shard.c.heartbeat).label("heard"),
+            shard.c.seconds,
+            (shard.c.explained + shard.c.failed).label("rows"),
+            *(document[("device", name)].as_float().label(name) for name in _TIMES),
+        )
+        .where(shard.c.run_id.in_(ids), shard.c.state == "done")
+        .cte("saved")
+        .prefix_with("MATERIALIZED")
+    )
+
+
+def _saved_of(row: RowMapping) -> SavedShards:
+    return SavedShards(
+        run_id=row["run_id"],
+        worker=str(row["worker"]),
+        hardware=_hardware(row["gpus"]),
+        heard=float(row["heard"] or 0.0),
+        shards=int(row["shards"]),
+        items=int(row["items"]),
+        seconds={name: float(row[name]) for name in _TIMES},
+        shard_seconds=_histogram(row, SHARD_SECONDS, "seconds"),
+        rates=_histogram(row, ITEMS_PER_SECOND, "rate"),
+        waits={stage: _histogram(row, WAIT_SECONDS, f"wait_{stage}") for stage in STAGES},
+    )
+
+
+def _hardware(gpus: str | None) -> str:
+    """The different names in a JSON list of GPUs; `cpu` where there is none."""
+    names = json.loads(gpus) if gpus else []
+    return " + ".join(sorted({str(name) for name in names})) or "cpu"

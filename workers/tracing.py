@@ -1,0 +1,260 @@
+"""OpenTelemetry spans of a shard, from its claim to its commit; nothing at all unless asked for.
+
+The standard variables ask: an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`, or `..._TRACES_ENDPOINT`)
+switches tracing on, `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` keep it off. Spans go
+out by OTLP over HTTP in a thread of their own. They hold ids, counts and names of stages: no text
+of an item, no label, no message of an error.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from transexplain.store.runs import Claim
+from transexplain.types.observer import Observer
+from transexplain.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
+log = logging.getLogger(__name__)
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_SERVICE = "transexplain-worker"  #: unless OTEL_SERVICE_NAME says otherwise
+_KEY = "transexplain."  #: how names of attributes begin
+_FLUSH = 5_000  #: milliseconds that the end of a worker waits for what is not sent yet
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+def is_wanted(variables: Mapping[str, str]) -> bool:
+    """Whether the standard variables ask for traces."""
+    if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporters = variables.get("OTEL_TRACES_EXPORTER") or "otlp"
+    by_otlp = "otlp" in (one.strip() for one in exporters.split(","))
+    return by_otlp and any(variables.get(name) for name in _ENDPOINTS)
+
+
+@dataclass(slots=True)
+class _Tracing:
+    """What this process has of it, made at the first span."""
+
+    asked: bool = False
+    tracer: "Tracer | None" = None
+    provider: "TracerProvider | None" = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> "Tracer | None":
+        """Make it where it is wanted; without the packages there is a warning and no trace."""
+        with self.lock:
+            if not self.asked:
+                if is_wanted(os.environ):
+                    self._make()
+                self.asked = True
+            return self.tracer
+
+    def _make(self) -> None:
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ImportError:
+            log.warning(
+                "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: "
+                "pip install 'transexplain[tracing]'"
+            )
+            return
+        resource = Resource.create()
+        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: _SERVICE}))
+        self.provider = TracerProvider(resource=resource)
+        self.provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self.tracer = self.provider.get_tracer("transexplain", __version__)
+
+
+_tracing = _Tracing()
+
+
+def _tracer() -> "Tracer | None":
+    return _tracing.tracer if _tracing.asked else _tracing.begin()
+
+
+def is_on() -> bool:
+    """Whether spans are made."""
+    return _tracer() is not None
+
+
+def flush() -> None:
+    """Send what is not sent yet; a receiver that is away is waited for a few seconds."""
+    if _tracing.provider is not None:
+        _tracing.provider.force_flush(_FLUSH)
+
+
+def _attributes(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{_KEY}{name}": value for name, value in known.items()}
+
+
+def span(name: str, **known: Any) -> AbstractContextManager[None]:
+    """A block that is a span, below the one that is under way in this context."""
+    tracer = _tracer()
+    return _NOTHING if tracer is None else _span(tracer, name, known)
+
+
+@contextmanager
+def _span(tracer: "Tracer", name: str, known: Mapping[str, Any]) -> Iterator[None]:
+    with tracer.start_as_current_span(
+        name,
+        attributes=_attributes(known),
+        record_exception=False,  # its message may quote an item
+        set_status_on_exception=False,
+    ) as one:
+        try:
+            yield
+        except BaseException:
+            _fail(one)
+            raise
+
+
+def _fail(one: "Span") -> None:
+    from opentelemetry.trace import StatusCode
+
+    one.set_status(StatusCode.ERROR)
+
+
+def note(**known: Any) -> None:
+    """Add attributes to the span that is under way in this context."""
+    if is_on():
+        from opentelemetry.trace import get_current_span
+
+        get_current_span().set_attributes(_attributes(known))
+
+
+class ShardTrace:
+    """The span of a shard, which begins with the attempt to claim it; without a claim none is."""
+
+    def claimed(self, claim: Claim, worker: str) -> None:
+        """Whose span it is; everything from here on lies below it."""
+
+    def ended(self, end: str) -> None:
+        """How the attempt ended."""
+
+
+_NO_TRACE = nullcontext(ShardTrace())
+
+
+def shard_trace() -> AbstractContextManager[ShardTrace]:
+    """A block that claims a shard and works on it."""
+    tracer = _tracer()
+    return _NO_TRACE if tracer is None else _shard_trace(tracer)
+
+
+@contextmanager
+def _shard_trace(tracer: "Tracer") -> Iterator[ShardTrace]:
+    trace = _TracedShard(tracer)
+    try:
+        yield trace
+    except BaseException:
+        if trace.root is not None:
+            _fail(trace.root)
+        raise
+    finally:
+        trace.close()
+
+
+class _TracedShard(ShardTrace):
+    def __init__(self, tracer: "Tracer") -> None:
+        self._tracer = tracer
+        self._begun = time.time_ns()
+        self.root: Span | None = None
+        self._attached: Any = None
+
+    def claimed(self, claim: Claim, worker: str) -> None:
+        from opentelemetry import context, trace
+
+        known = {
+            "run": claim.run_id,
+            "shard": claim.shard.index,
+            "attempt": claim.attempt,
+            "worker": worker,
+            "items": claim.shard.stop - claim.shard.start,
+        }
+        self.root = self._tracer.start_span(
+            "shard", context.Context(), attributes=_attributes(known), start_time=self._begun
+        )
+        below = trace.set_span_in_context(self.root)
+        self._tracer.start_span("claim", below, start_time=self._begun).end()
+        self._attached = context.attach(below)
+
+    def ended(self, end: str) -> None:
+        if self.root is not None:
+            self.root.set_attributes(_attributes({"end": end}))
+            if end == "failed":
+                _fail(self.root)
+
+    def close(self) -> None:
+        """End the span, if there is one."""
+        if self.root is not None:
+            from opentelemetry import context
+
+            self.root.end()
+            context.detach(self._attached)
+
+
+def batches(observer: Observer) -> AbstractContextManager[Observer]:
+    """A block whose observer makes a span of each batch, below that which is under way."""
+    tracer = _tracer()
+    return nullcontext(observer) if tracer is None else _batches(tracer, observer)
+
+
+@contextmanager
+def _batches(tracer: "Tracer", observer: Observer) -> Iterator[Observer]:
+    watch = _TracedBatches(tracer, observer)
+    try:
+        yield watch
+    finally:
+        watch.end()
+
+
+class _TracedBatches:
+    """An observer that tells another, and begins and ends spans."""
+
+    def __init__(self, tracer: "Tracer", observer: Observer) -> None:
+        self._tracer, self._observer = tracer, observer
+        self._span: Span | None = None
+        self._left: set[str] = set()
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        self._begin("batch", item_ids)
+        self._observer.batch_started(item_ids)
+
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        self._begin("check", item_ids)
+        self._observer.check_started(item_ids)
+
+    def item_done(self, *item_ids: str) -> None:
+        self._observer.item_done(*item_ids)
+        if self._left:
+            self._left.difference_update(item_ids)
+            if not self._left:
+                self.end()
+
+    def should_stop(self) -> bool:
+        return self._observer.should_stop()
+
+    def end(self) -> None:
+        """End the span of the batch before, if it is not over."""
+        if self._span is not None:
+            self._span.end()
+            self._span = None
+
+    def _begin(self, name: str, item_ids: Sequence[str]) -> None:
+        self.end()
+        self._left = set(item_ids)
+        self._span = self._tracer.start_span(name, attributes=_attributes({"items": len(item_ids)}))
