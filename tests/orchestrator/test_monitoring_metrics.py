@@ -257,9 +257,7 @@ def fired(db: Database, prepared: Prepared, name: str, at: float, **metrics: flo
         done = {"state": "done", "finished": at + 5}
         connection.execute(update(run_table).where(run_table.c.id == run_id).values(**done))
         connection.execute(
-            insert(schedule_fire).values(
-                schedule=name, at=at, created=at, run_id=run_id, post_attempts=0
-            )
+            insert(schedule_fire).values(schedule=name, at=at, created=at, run_id=run_id)
         )
         connection.execute(insert(run_result).values(**texts, **result))
         for place, (metric, value) in enumerate(metrics.items()):

@@ -1,9 +1,8 @@
-"""Encodes texts as model inputs, with the characters and words of every position."""
+"""Encodes texts as model inputs, and collects them in batches."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -16,100 +15,9 @@ from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
 from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure, on_device
 from transexplain.models.text_length import in_windows
+from transexplain.models.token_spans import flat, tokens_of
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.tokens import NO_WORD, Token, Tokens
-
-
-def tokens_of(texts: Sequence[str], encodings: Sequence[Any]) -> list[Tokens]:
-    """The positions of every text by its `tokenizers.Encoding`, (T,) each.
-
-    Offsets count characters (code points) of the original text, white space at either end of a
-    token left out. A word ends where the tokenizer says so and at white space, so that
-    tokenizers which never cut a text into words still give words.
-    """
-    if not texts:
-        return []
-    rows = np.concatenate([[0], np.cumsum([len(one) for one in encodings])])
-    first = np.concatenate([[0], np.cumsum([len(one) for one in texts])])
-    special = _flat(one.special_tokens_mask for one in encodings).astype(bool)
-    spans = _flat(chain.from_iterable(one.offsets) for one in encodings).reshape(-1, 2)
-    named = _flat([NO_WORD if word is None else word for word in one.word_ids] for one in encodings)
-    row = np.repeat(np.arange(len(texts)), np.diff(rows))
-    blank = _blanks(texts)
-    starts, ends = _trimmed(blank, spans + first[row, None])
-    starts[special] = ends[special] = first[row[special]]
-    words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
-    columns = (starts - first[row], ends - first[row], words)
-    narrow = [one.astype(np.int32) for one in columns]
-    return [
-        Tokens(
-            starts=narrow[0][begin:end],
-            ends=narrow[1][begin:end],
-            words=narrow[2][begin:end],
-            special=special[begin:end],
-            pieces=encoding.tokens,
-            text=text,
-        )
-        for text, encoding, begin, end in zip(
-            texts, encodings, rows[:-1].tolist(), rows[1:].tolist(), strict=True
-        )
-    ]
-
-
-def _flat(rows: Iterable[Iterable[int]]) -> NDArray[np.int64]:
-    return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-
-
-def _blanks(texts: Sequence[str]) -> NDArray[np.bool_]:
-    """(N,) which characters of all texts, one behind the other, are white space."""
-    codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32)
-    known = _white_space()
-    return known[np.minimum(codes, len(known) - 1)]
-
-
-@cache
-def _white_space() -> NDArray[np.bool_]:
-    """Whether each code point is white space, up to the last that is, and one for all others."""
-    return np.array([chr(code).isspace() for code in range(0x3002)])
-
-
-def _trimmed(
-    blank: NDArray[np.bool_], spans: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Spans (N, 2) without white space at their ends; those of nothing else stay as they are."""
-    places = np.arange(len(blank) + 1)
-    seen = np.append(~blank, True)
-    after = np.minimum.accumulate(np.where(seen, places, len(blank))[::-1])[::-1]
-    before = np.maximum.accumulate(np.where(seen, places, -1))
-    starts, ends = spans.T
-    begin, last = after[starts], before[np.maximum(ends - 1, 0)]
-    visible = (begin < ends) & (starts < ends)
-    return np.where(visible, begin, starts), np.where(visible, last + 1, ends)
-
-
-def _words(
-    blank: NDArray[np.bool_],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    named: NDArray[np.int64],
-    plain: NDArray[np.int64],
-    row: NDArray[np.int64],
-    first: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """(N,) the number, within its text, of every position's word; `plain` are those with one."""
-    words = np.full(len(starts), NO_WORD)
-    if not len(plain):
-        return words
-    of = row[plain]
-    opens = np.append(True, of[1:] != of[:-1])
-    blanks = np.append(0, np.cumsum(blank))
-    last_end = np.append(0, ends[plain][:-1])
-    # what stands between this position and the one before; positions may overlap
-    between = blanks[starts[plain]] - blanks[np.minimum(last_end, starts[plain])]
-    begins = opens | np.append(True, named[plain][1:] != named[plain][:-1]) | (between > 0)
-    count = np.cumsum(begins)
-    words[plain] = count - np.maximum.accumulate(np.where(opens, count, 0))
-    return words
+from transexplain.types.tokens import Token, Tokens
 
 
 def encode_given(
@@ -372,7 +280,7 @@ class TextEncoder:
                 verbose=False,
             )
         columns = {
-            name: torch.split(torch.from_numpy(_flat(values)), [len(one) for one in values])
+            name: torch.split(torch.from_numpy(flat(values)), [len(one) for one in values])
             for name, values in rows.items()
             if name != "special_tokens_mask" and self.takes(name)
         }
