@@ -1,4 +1,4 @@
-"""What a request is answered: bytes of a page or of its JSON, and what went wrong in plain words."""
+"""What a request is answered: a page or its JSON, and what went wrong in plain words."""
 
 from starlette.requests import Request
 from starlette.responses import Response

@@ -96,9 +96,7 @@ def _again(operator: Operator, run_id: str, *, failed: bool = False) -> _Done:
         log.warning("%s", error)
         away = "The broker does not answer; workers hear of the shards when a sweep reaches it."
         return _Done(f"{found} {away}", queued)
-    return _Done(
-        f"{found} Workers were told of {counted(sent_hints, 'shard')}.", queued, sent_hints
-    )
+    return _Done(f"{found} Workers were told of {counted(told, 'shard')}.", queued, told)
 
 
 ACTIONS: Mapping[str, _Action] = {
