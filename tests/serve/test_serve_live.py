@@ -14,13 +14,15 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tiny_models
+import transformers
 import uvicorn
 from browser_pages import ATTACKS, CHROMIUM, FLAGS
 from fresh_stores import fresh_store
@@ -56,20 +58,18 @@ class DeskHere(LiveDesk):
 
         def work() -> None:
             bench = live_worker._Bench(theirs, self.settings.device)
-            try:
+            with theirs, suppress(EOFError, OSError):
                 while True:
                     bench.say(**bench.answer(theirs.recv()))
-            except (EOFError, OSError):
-                return
 
-        self._process = _Thread(work, theirs)
+        self._process = _Thread(work)
 
 
 class _Thread:
-    """As much of a process as a desk asks for."""
+    """As much of a process as a desk asks for; it ends when its pipe does."""
 
-    def __init__(self, work: Callable[[], None], pipe: Any) -> None:
-        self._thread, self._pipe = threading.Thread(target=work, daemon=True), pipe
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()
         self.pid = os.getpid()
 
@@ -77,23 +77,58 @@ class _Thread:
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        self._pipe.close()
+        """The desk closes the pipe."""
 
     def join(self, _seconds: float) -> None:
-        """Its pipe is closed; what it computes is for nobody."""
+        """What it computes is for nobody."""
+
+
+class House:
+    """A store with a run of each kind of model, and a client that all tests share."""
+
+    def __init__(self, folder: Path, db: Database, client: TestClient) -> None:
+        self.db, self.client = db, client
+        self.bert, self.vit = folder / "bert", folder / "vit"
+        tiny_models.bert(id2label={0: "bad", 1: "so-so", 2: "good"}).save_pretrained(self.bert)
+        tiny_models.wordpiece().save_pretrained(self.bert)
+        tiny_models.vit().save_pretrained(self.vit)
+        size = {"height": 24, "width": 24}
+        transformers.ViTImageProcessor(size=size).save_pretrained(self.vit)
+        self.text_model, self.picture_model = load_model(str(self.bert)), load_model(str(self.vit))
+        self.texts = stored(db, self.text_model)
+        self.pictures = stored(db, self.picture_model)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("live")
+    with (
+        fresh_store(folder / "store.db") as db,
+        Database(f"sqlite:///{db.path}", read_only=True) as reading,
+        acting_client(reading, desk=DeskHere(LiveSettings(rate=100_000))) as client,
+    ):
+        yield House(folder, db, client)
 
 
 @pytest.fixture
-def live(db: Database) -> Iterator[Live]:
-    """Makes clients of servers that explain, by a thread here or by a process."""
+def live(house: House) -> Iterator[Live]:
+    """Makes clients of other servers over the same store."""
     with ExitStack() as opened:
 
-        def make(desk: LiveDesk | None = None, **more: Any) -> TestClient:
-            reading = opened.enter_context(Database(f"sqlite:///{db.path}", read_only=True))
-            made = acting_client(reading, desk=desk or DeskHere(LiveSettings(rate=1_000)), **more)
-            return opened.enter_context(made)
+        def make(desk: LiveDesk) -> TestClient:
+            url = f"sqlite:///{house.db.path}"
+            reading = opened.enter_context(Database(url, read_only=True))
+            return opened.enter_context(acting_client(reading, desk=desk))
 
         yield make
+
+
+def desk_here(house: House, **limits: Any) -> DeskHere:
+    """A desk that need not try which methods the models allow."""
+    desk = DeskHere(LiveSettings(**{"rate": 1_000, **limits}))
+    for model in (house.text_model, house.picture_model):
+        desk._refused[model.ref.digest] = {}
+    return desk
 
 
 def stored(db: Database, model: Any, **keys: Any) -> str:
@@ -104,16 +139,6 @@ def stored(db: Database, model: Any, **keys: Any) -> str:
     )
     plan = AuditPlan(**{"name": "live", "model": model.ref, "dataset": dataset, **keys})
     return runs.create(db, plan, [Shard(index=0, start=0, stop=1)])
-
-
-@pytest.fixture
-def texts(db: Database, bert_dir: Path) -> str:
-    return stored(db, load_model(str(bert_dir)))
-
-
-@pytest.fixture
-def pictures(db: Database, vit_dir: Path) -> str:
-    return stored(db, load_model(str(vit_dir)))
 
 
 def picture(side: int = 40, kind: str = "PNG") -> bytes:
@@ -160,12 +185,10 @@ def test_without_live_nothing_is_explained(client: TestClient, run_id: str) -> N
     assert "explain" not in "".join(client.get("/openapi.json").json()["paths"])
 
 
-def test_a_text_by_two_methods_is_what_te_explain_says(
-    live: Live, texts: str, bert_dir: Path
-) -> None:
-    client, model = live(), load_model(str(bert_dir))
+def test_a_text_by_two_methods_is_what_te_explain_says(house: House) -> None:
+    model = house.text_model
     given = {"method": "lrp", "beside": "rollout", "target": "class:good"}
-    answer = explain(client, texts, text=TEXT, **given)
+    answer = explain(house.client, house.texts, text=TEXT, **given)
     assert answer.status_code == 200, answer.text
     found = answer.json()
     assert [one["method"] for one in found["methods"]] == ["lrp", "rollout"]
@@ -181,30 +204,27 @@ def test_a_text_by_two_methods_is_what_te_explain_says(
     assert set(found["logits"]) == {"bad", "so-so", "good"}
 
 
-def test_a_picture_by_two_methods_is_what_te_explain_says(
-    live: Live, pictures: str, vit_dir: Path, tmp_path: Path
-) -> None:
+def test_a_picture_by_two_methods_is_what_te_explain_says(house: House, tmp_path: Path) -> None:
     file = tmp_path / "picture.png"
     file.write_bytes(picture())
-    found = explain(live(), pictures, picture=picture(), method="lrp", beside="gae", target="all")
+    given = {"method": "lrp", "beside": "gae", "target": "all"}
+    found = explain(house.client, house.pictures, picture=picture(), **given)
     assert found.status_code == 200, found.text
     for one in found.json()["methods"]:
-        wanted = te.explain(load_model(str(vit_dir)), file, one["method"], "all")
+        wanted = te.explain(house.picture_model, file, one["method"], "all")
         for each, other in zip(one["explanations"], wanted, strict=True):
             same(each, other)
             assert each["tokens"] == [] and len(each["relevance"]) == other.features.rows
         assert "drawn" not in one
 
 
-def test_the_plan_s_own_parameters_and_classes_are_used(
-    live: Live, db: Database, bert_dir: Path
-) -> None:
-    model = load_model(str(bert_dir))
+def test_the_plan_s_own_parameters_and_classes_are_used(house: House) -> None:
+    model = house.text_model
     method = MethodSpec(name="lrp-gamma", params={"gamma": 0.5})
     mixed = Classification(name="mixed", classes=("bad", "good"))
     long = {"long_text": "window", "window": 8, "long_text_join": "sum"}
-    run_id = stored(db, model, method=method, classifications=(mixed,), **long)
-    client, text = live(), " ".join([TEXT] * 6)
+    run_id = stored(house.db, model, method=method, classifications=(mixed,), **long)
+    client, text = house.client, " ".join([TEXT] * 6)
     form = form_of(client, link("runs", run_id, "explain"))
     assert form["methods"][0]["name"] == "lrp-gamma" and "mixed" in form["targets"]
     found = explain(client, run_id, text=text, target="mixed").json()
@@ -221,8 +241,8 @@ def test_the_plan_s_own_parameters_and_classes_are_used(
     assert not found["truncated"]
 
 
-def test_the_page_has_words_in_colour_and_works_without_scripts(live: Live, texts: str) -> None:
-    client = live()
+def test_the_page_has_words_in_colour_and_works_without_scripts(house: House) -> None:
+    client, texts = house.client, house.texts
     before = Visible(client.get(link("runs", texts, "explain")).text)
     form = next(one for tag, one in before.tags if tag == "form")
     assert form["method"] == "post" and form["enctype"] == "multipart/form-data"
@@ -235,9 +255,9 @@ def test_the_page_has_words_in_colour_and_works_without_scripts(live: Live, text
     assert "selected>attention-last" in page.text
 
 
-def test_methods_that_do_not_fit_are_no_choice(live: Live, texts: str, pictures: str) -> None:
-    client = live()
-    for run_id, kind in ((texts, "text"), (pictures, "image")):
+def test_methods_that_do_not_fit_are_no_choice(house: House) -> None:
+    client, texts = house.client, house.texts
+    for run_id, kind in ((texts, "text"), (house.pictures, "image")):
         form = form_of(client, link("runs", run_id, "explain"))
         names = [one["name"] for one in form["methods"]]
         assert form["modality"] == kind and names[0] == "lrp"
@@ -248,13 +268,13 @@ def test_methods_that_do_not_fit_are_no_choice(live: Live, texts: str, pictures:
 
 
 def test_a_method_that_the_model_refuses_goes_from_the_choice(
-    live: Live, texts: str, monkeypatch: pytest.MonkeyPatch
+    live: Live, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, method: str) -> None:
         raise te.errors.ConfigurationError(f"{method} is not for this model")
 
     monkeypatch.setattr("transexplain.methods.rollout.explain", refuse)
-    client = live()
+    client, texts = live(DeskHere(LiveSettings())), house.texts
     found = explain(client, texts, text=TEXT, method="lrp", beside="rollout").json()
     assert found["methods"][0]["error"] is None
     assert "not for this model" in found["methods"][1]["error"]
@@ -278,9 +298,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_texts_are_shown_or_refused(live: Live, texts: str, name: str) -> None:
+def test_hostile_texts_are_shown_or_refused(house: House, name: str) -> None:
     text, status, says = HOSTILE[name]
-    client = live()
+    client, texts = house.client, house.texts
     answer = explain(client, texts, text=text)
     assert answer.status_code == status, answer.text
     assert says in answer.json().get("error", "")
@@ -290,8 +310,8 @@ def test_hostile_texts_are_shown_or_refused(live: Live, texts: str, name: str) -
 
 
 @pytest.mark.parametrize("body", [b"lone \xed\xa0\x80", b"latin \xe9", b"\xff\xfe", b"%ED%A0%80"])
-def test_what_is_no_utf8_is_refused(live: Live, texts: str, body: bytes) -> None:
-    client, address = live(), link("runs", texts, "explain")
+def test_what_is_no_utf8_is_refused(house: House, body: bytes) -> None:
+    client, address = house.client, link("runs", house.texts, "explain")
     token = form_of(client, address)[TOKEN]
     if body.startswith(b"%"):
         kind, content = "application/x-www-form-urlencoded", b"text=" + body
@@ -337,24 +357,21 @@ BAD_PICTURES = {
 
 
 @pytest.mark.parametrize("name", BAD_PICTURES)
-def test_hostile_pictures_are_refused_plainly(live: Live, pictures: str, name: str) -> None:
+def test_hostile_pictures_are_refused_plainly(house: House, name: str) -> None:
     data, status, says = BAD_PICTURES[name]
-    answer = explain(live(), pictures, picture=data)
+    answer = explain(house.client, house.pictures, picture=data)
     assert answer.status_code == status, answer.text
     assert says in answer.json()["error"] and "secret-name" not in answer.text
 
 
 @pytest.mark.parametrize("target", ["none", "top:99", "class:", "label", "\u202e", "all:x"])
-def test_a_target_that_is_not_there_is_said(live: Live, texts: str, target: str) -> None:
-    answer = explain(live(), texts, text=TEXT, target=target)
+def test_a_target_that_is_not_there_is_said(house: House, target: str) -> None:
+    answer = explain(house.client, house.texts, text=TEXT, target=target)
     assert answer.status_code == 422 and answer.json()["error"]
 
 
 def test_nothing_that_is_given_is_stored_or_logged(
-    live: Live,
-    texts: str,
-    pictures: str,
-    db: Database,
+    house: House,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -362,38 +379,37 @@ def test_nothing_that_is_given_is_stored_or_logged(
     monkeypatch.setattr(
         "tempfile.TemporaryFile", lambda *_, **__: pytest.fail("a file was written")
     )
-    client = live()
+    client, texts = house.client, house.texts
     with caplog.at_level(logging.DEBUG):
         assert explain(client, texts, text="good sesame film").status_code == 200
         assert explain(client, texts, text="sesame " * 20_000).status_code == 413
         assert explain(client, texts, text="sesame film", target="none").status_code == 422
         big = picture(900, "BMP")
         assert len(big) > 2**20
-        assert explain(client, pictures, picture=big).status_code == 200
+        assert explain(client, house.pictures, picture=big).status_code == 200
     printed = capfd.readouterr()
     for where in (caplog.text, printed.out, printed.err):
         assert "sesame" not in where and "secret-name" not in where
-    db.close()
-    assert db.path is not None
-    for file in db.path.parent.rglob("store.db*"):
+    assert house.db.path is not None
+    for file in house.db.path.parent.rglob("store.db*"):
         assert b"sesame" not in file.read_bytes()
 
 
 def test_a_failure_of_the_model_is_told_without_what_was_given(
-    live: Live, texts: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_model: Any, item: Any, _request: Any) -> None:
         raise RuntimeError(f"cannot read {item.content}")
 
     monkeypatch.setattr("orchestrator.serve.live_worker._one", fail)
-    answer = explain(live(), texts, text="good sesame")
+    answer = explain(house.client, house.texts, text="good sesame")
     assert answer.status_code == 500 and "RuntimeError" in answer.json()["error"]
     assert "sesame" not in answer.text and "sesame" not in caplog.text
 
 
-def test_the_form_needs_its_token_and_this_origin(live: Live, texts: str, pictures: str) -> None:
-    client = live()
-    other = form_of(client, link("runs", pictures, "explain"))[TOKEN]
+def test_the_form_needs_its_token_and_this_origin(house: House) -> None:
+    client, texts = house.client, house.texts
+    other = form_of(client, link("runs", house.pictures, "explain"))[TOKEN]
     own = form_of(client, link("runs", texts, "explain"))[TOKEN]
     for token in ("none", other):
         assert explain(client, texts, text=TEXT, token=token).status_code == 403
@@ -408,8 +424,8 @@ def test_the_form_needs_its_token_and_this_origin(live: Live, texts: str, pictur
     assert explain(client, texts, text=TEXT, token=own).status_code == 403
 
 
-def test_requests_of_a_client_are_counted(live: Live, texts: str) -> None:
-    client = live(DeskHere(LiveSettings(rate=2)))
+def test_requests_of_a_client_are_counted(live: Live, house: House) -> None:
+    client, texts = live(desk_here(house, rate=2)), house.texts
     for _ in range(2):
         assert explain(client, texts, text=TEXT).status_code == 200
     refused = explain(client, texts, text=TEXT)
@@ -431,8 +447,8 @@ def test_a_bucket_fills_with_time() -> None:
     assert len(buckets._left) == 10_000
 
 
-def asked(db: Database, run_id: str, **changes: Any) -> LiveRequest:
-    plan = live_worker.without_groups(runs.get(db, run_id).plan)
+def asked(house: House, **changes: Any) -> LiveRequest:
+    plan = live_worker.without_groups(runs.get(house.db, house.texts).plan)
     given: dict[str, Any] = {
         "plan": plan,
         "methods": (MethodSpec(),),
@@ -445,9 +461,7 @@ def asked(db: Database, run_id: str, **changes: Any) -> LiveRequest:
     return LiveRequest(**{**given, **changes})
 
 
-def test_only_so_many_wait(
-    live: Live, db: Database, texts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_so_many_wait(live: Live, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     release, begun = threading.Event(), threading.Event()
     plain = live_worker._explained
 
@@ -457,11 +471,11 @@ def test_only_so_many_wait(
         return plain(*given)
 
     monkeypatch.setattr("orchestrator.serve.live_worker._explained", slow)
-    desk = DeskHere(LiveSettings(rate=100, waiting=2))
-    client = live(desk)
-    first = desk.ask(asked(db, texts))
+    desk = desk_here(house, waiting=2)
+    client, texts = live(desk), house.texts
+    first = desk.ask(asked(house))
     assert begun.wait(60)
-    waiting = [desk.ask(asked(db, texts)) for _ in range(2)]
+    waiting = [desk.ask(asked(house)) for _ in range(2)]
     full = explain(client, texts, text=TEXT)
     assert full.status_code == 503 and "wait for the model" in full.json()["error"]
     state = form_of(client, link("runs", texts, "explain"))["desk"]
@@ -472,11 +486,11 @@ def test_only_so_many_wait(
     assert explain(client, texts, text=TEXT).status_code == 200
 
 
-def test_a_model_that_changed_or_is_gone_is_refused(
-    live: Live, texts: str, bert_dir: Path, tmp_path: Path
-) -> None:
+def test_a_model_that_changed_or_is_gone_is_refused(house: House, tmp_path: Path) -> None:
+    bert_dir, client = Path(shutil.copytree(house.bert, tmp_path / "copy")), house.client
+    texts = stored(house.db, load_model(str(bert_dir)))
     away = bert_dir.rename(tmp_path / "away")
-    client = live()
+    assert explain(client, house.pictures, picture=picture()).status_code == 200  # another model
     gone = explain(client, texts, text=TEXT)
     assert gone.status_code == 409 and str(bert_dir) in gone.json()["error"]
     away.rename(bert_dir)
@@ -488,9 +502,8 @@ def test_a_model_that_changed_or_is_gone_is_refused(
     assert client.get(link("runs", texts)).status_code == 200
 
 
-def test_runs_that_have_no_such_model_say_so(live: Live, db: Database, bert_dir: Path) -> None:
-    model = load_model(str(bert_dir))
-    client = live()
+def test_runs_that_have_no_such_model_say_so(house: House) -> None:
+    client, db, model = house.client, house.db, house.text_model
     imported = stored(db, model, task="imported")
     nodes = replace(model.ref, modality="nodes")
     graphs = runs.create(
@@ -512,15 +525,8 @@ def test_runs_that_have_no_such_model_say_so(live: Live, db: Database, bert_dir:
     assert client.get("/runs/~zz/explain").status_code == 404
 
 
-def test_the_model_is_the_last_one_asked_for(live: Live, texts: str, pictures: str) -> None:
-    client = live()
-    for _ in range(2):
-        assert explain(client, texts, text=TEXT).json()["predicted"] in ("bad", "so-so", "good")
-        assert explain(client, pictures, picture=picture()).status_code == 200
-
-
-def test_the_openapi_document_has_the_form(live: Live) -> None:
-    found = live().get("/openapi.json").json()["paths"]["/runs/{run}/explain.json"]
+def test_the_openapi_document_has_the_form(house: House) -> None:
+    found = house.client.get("/openapi.json").json()["paths"]["/runs/{run}/explain.json"]
     assert {"200", "403", "413", "422", "429", "503", "504"} <= found["post"]["responses"].keys()
     content = found["post"]["requestBody"]["content"]["multipart/form-data"]
     assert content["schema"]["required"] == [TOKEN]
@@ -555,10 +561,10 @@ def test_the_verb_takes_the_limits(
 
 @pytest.mark.exhaustive
 def test_a_process_that_is_killed_or_too_slow_is_replaced(
-    live: Live, db: Database, texts: str, caplog: pytest.LogCaptureFixture
+    live: Live, house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = LiveDesk(LiveSettings(rate=100))
-    client = live(desk)
+    client, texts = live(desk), house.texts
     assert desk.pid is None
     assert explain(client, texts, text=TEXT).status_code == 200
     first = desk.pid
@@ -569,7 +575,7 @@ def test_a_process_that_is_killed_or_too_slow_is_replaced(
     assert second not in (None, first)
     # killed while it works
     os.kill(second, signal.SIGSTOP)
-    future = desk.ask(asked(db, texts))
+    future = desk.ask(asked(house))
     os.kill(second, signal.SIGKILL)
     assert future.result(120)["predicted"]  # it had not begun
     third = desk.pid
@@ -592,7 +598,7 @@ def test_a_process_that_is_killed_or_too_slow_is_replaced(
     desk.close()
     assert not alive(last)
     with pytest.raises(RequestError, match="wait"):
-        desk.ask(asked(db, texts))
+        desk.ask(asked(house))
     assert TEXT not in caplog.text
 
 
@@ -655,13 +661,13 @@ class Reader:
 
 
 @pytest.fixture(params=[True, False], ids=["with scripts", "without"])
-def reader(db: Database, request: pytest.FixtureRequest) -> Iterator[Reader]:
+def reader(house: House, request: pytest.FixtureRequest) -> Iterator[Reader]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
     with (
-        served(db, LiveDesk(LiveSettings(rate=100))) as here,
+        served(house.db, LiveDesk(LiveSettings(rate=100))) as here,
         sync_api.sync_playwright() as driver,
     ):
         browser = driver.chromium.launch(executable_path=path, args=FLAGS)
@@ -671,8 +677,8 @@ def reader(db: Database, request: pytest.FixtureRequest) -> Iterator[Reader]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_text_in_a_browser(reader: Reader, texts: str, scheme: str) -> None:
-    page = reader.opened(texts, viewport={"width": 400, "height": 900}, color_scheme=scheme)
+def test_a_text_in_a_browser(reader: Reader, house: House, scheme: str) -> None:
+    page = reader.opened(house.texts, viewport={"width": 400, "height": 900}, color_scheme=scheme)
     reader.check(page)
     page.get_by_label("Text").fill(f"{TEXT} {' '.join(ATTACKS)}")
     page.get_by_label("Explained").select_option("class:good")
@@ -691,11 +697,11 @@ def test_a_text_in_a_browser(reader: Reader, texts: str, scheme: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_picture_in_a_browser(reader: Reader, pictures: str, tmp_path: Path) -> None:
+def test_a_picture_in_a_browser(reader: Reader, house: House, tmp_path: Path) -> None:
     file, svg = tmp_path / "picture.png", tmp_path / "evil.svg"
     file.write_bytes(picture())
     svg.write_bytes(SVG)
-    page = reader.opened(pictures)
+    page = reader.opened(house.pictures)
     page.get_by_label("Picture").set_input_files(file)
     page.get_by_role("button", name="Explain").click()
     page.locator("#answer figure img").first.wait_for()
