@@ -12,6 +12,8 @@ from orchestrator.cli import options as opt
 from transexplain.registry import require
 
 if TYPE_CHECKING:
+    from orchestrator.serve.access import AccessRules
+    from orchestrator.serve.live_desk import LiveSettings
     from orchestrator.serve.operating import Operator
 
 UserHeader = Annotated[
@@ -51,9 +53,6 @@ def serve(  # noqa: PLR0913 - the options of a command line
     for package in ("starlette", "uvicorn", "python_multipart"):
         require(package, "serve")
     from orchestrator.serve.access import access_rules
-    from orchestrator.serve.live_desk import LiveDesk
-    from orchestrator.serve.server import serve_pages
-    from transexplain.store.revisions import open_database
 
     rules = access_rules(
         host,
@@ -62,6 +61,22 @@ def serve(  # noqa: PLR0913 - the options of a command line
         proxies=trusted_proxy or (),
         hosts=allow_host or (),
     )
+    _serve(db, rules, (host, port), operate=operate, live=live)
+
+
+def _serve(
+    db: str | None,
+    rules: "AccessRules",
+    place: tuple[str, int],
+    *,
+    operate: bool,
+    live: "LiveSettings | None",
+) -> None:
+    from orchestrator.serve.live_desk import LiveDesk
+    from orchestrator.serve.server import serve_pages
+    from transexplain.store.revisions import open_database
+
+    host, port = place
     url = opt.settings_with(db).database_url
     with open_database(url, read_only=True) as store, _operator(db, operate) as operator:
         does = [name for name, is_on in (("operate", operate), ("live", live)) if is_on]

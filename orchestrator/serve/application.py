@@ -19,10 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
-from orchestrator.serve.answers import JSON, START, RefusedError, features_of
-from orchestrator.serve.answers import problem as _problem
-from orchestrator.serve.answers import sent as _sent
-from orchestrator.serve.answers import wants_json as _wants_json
 from orchestrator.serve.asked import Asked, BadQueryError, NotThereError
 from orchestrator.serve.guard import LOGIN, Guard
 from orchestrator.serve.links import name_of
@@ -31,6 +27,10 @@ from orchestrator.serve.live_pages import live_routes
 from orchestrator.serve.operating import Operator, operating_routes
 from orchestrator.serve.own_forms import OwnForms
 from orchestrator.serve.page_table import PAGES, Page
+from orchestrator.serve.replies import JSON, START, RefusedError, features_of
+from orchestrator.serve.replies import problem as _problem
+from orchestrator.serve.replies import sent as _sent
+from orchestrator.serve.replies import wants_json as _wants_json
 from orchestrator.serve.running_counts import RunningCounts
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.store.database import Database

@@ -134,4 +134,7 @@ _WORDS = {
     "short": short,
     "tones": _TONES,
     "passing_kinds": PASSING_KINDS,
+    # what a server does besides reading; a page is told otherwise
+    "operate": False,
+    "live": False,
 }

@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.serve import drawn_pages, live_worker
-from orchestrator.serve.answers import RefusedError, features_of, problem, sent, wants_json
 from orchestrator.serve.asked import NotThereError
 from orchestrator.serve.links import link, name_of
 from orchestrator.serve.live_desk import LiveDesk, LiveSettings
 from orchestrator.serve.live_worker import LiveRequest, RequestError
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
+from orchestrator.serve.replies import RefusedError, features_of, problem, sent, wants_json
 from transexplain.errors import ConfigurationError
 from transexplain.methods.method_table import TABLE, MethodFacts
 from transexplain.reports.coloured_text import marked_html

@@ -16,10 +16,10 @@ from starlette.routing import Route
 
 from orchestrator.dispatch import run_actions
 from orchestrator.serve import drawn_pages
-from orchestrator.serve.answers import RefusedError, features_of, sent, wants_json
 from orchestrator.serve.asked import NotThereError
 from orchestrator.serve.links import link, name_of
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
+from orchestrator.serve.replies import RefusedError, features_of, sent, wants_json
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings

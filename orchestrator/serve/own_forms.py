@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from orchestrator.serve.access import COOKIE as LOGIN_COOKIE
 from orchestrator.serve.access import AccessRules
-from orchestrator.serve.answers import RefusedError
+from orchestrator.serve.replies import RefusedError
 
 COOKIE = "transexplain-form"
 TOKEN = "form_token"  #: name of the field
