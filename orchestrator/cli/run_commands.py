@@ -242,11 +242,12 @@ def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     """Cancel a run; workers stop before their next batch."""
     from orchestrator.dispatch import run_actions
+    from transexplain.reports import sql_results
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id)
-        done = run_actions.cancel(store, found.id)
+        done = run_actions.cancel(store, found.id, sql_results.close)
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
 
 

@@ -1,5 +1,7 @@
 """Cancels a run and queues shards once more: what the verbs and the server's forms do."""
 
+from collections.abc import Callable
+
 from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
@@ -7,16 +9,14 @@ from transexplain.store import run_totals, runs, shard_messages, shards
 from transexplain.store.database import Database
 
 
-def cancel(db: Database, run_id: str) -> bool:
+def cancel(db: Database, run_id: str, close: Callable[[Database, str], object]) -> bool:
     """Cancel a run, whose workers stop before their next batch; False: it was over already.
 
-    Its rows for SQL are written of what was saved until now.
+    `close` writes its rows for SQL, as `sql_results.close`, where something was saved until now.
     """
-    from transexplain.reports import sql_results  # slow to import
-
     done = runs.cancel(db, run_id)
     if done and runs.progress(db, run_id).items_done:
-        sql_results.close(db, run_id)
+        close(db, run_id)
     return done
 
 

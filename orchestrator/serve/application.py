@@ -81,7 +81,7 @@ def application(
             HTTPException: _http_error,
             Exception: _broken,
         },
-        lifespan=partial(_lifespan, desk),
+        lifespan=partial(_lifespan, operator, desk),
     )
     app.state.features = features
     # around everything: pages about errors have the guard's headers, too
@@ -89,11 +89,15 @@ def application(
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(desk: LiveDesk | None, _app: Starlette) -> AsyncIterator[None]:
+async def _lifespan(
+    operator: Operator | None, desk: LiveDesk | None, _app: Starlette
+) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = _AT_ONCE
     try:
         yield
     finally:
+        if operator is not None:
+            operator.ending.set()
         if desk is not None:
             desk.close()
 

@@ -4,11 +4,13 @@ Pages keep the handle that only reads; a second one writes, for these actions al
 """
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,6 +49,18 @@ class Operator:
     db: Database
     settings: Settings
     has_broker: bool  #: the environment names one
+    ending: threading.Event = field(default_factory=threading.Event)  #: set when the server ends
+
+    def close_apart(self, _db: Database, run_id: str) -> None:
+        """Begin to write the rows for SQL of a run that is over, by a process of its own.
+
+        For a large run it takes a minute and a gigabyte. Where the server ends first, a sweep or
+        `transexplain report` writes them.
+        """
+        from transexplain.reports import sql_results  # slow to import
+
+        work = (self.settings.database_url, run_id, self.ending)
+        threading.Thread(target=sql_results.close_apart, args=work, name="results").start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ class _Action:
 
 
 def _cancel(operator: Operator, run_id: str, _fields: Fields) -> _Done:
-    if not run_actions.cancel(operator.db, run_id):
+    if not run_actions.cancel(operator.db, run_id, operator.close_apart):
         return _Done("The run was over already; nothing was changed.")
     return _Done("The run is cancelled. Workers stop before their next batch.")
 
@@ -237,8 +251,9 @@ def _act(
     except ConfigurationError as error:
         log.warning("%s of run %s by %r was refused: %s", name, run_id, user, error)
         raise RefusedError(409, "Not possible", str(error)) from None
-    except DatabaseError as error:
-        log.warning("%s of run %s by %r failed: %s", name, run_id, user, error)
+    except (DatabaseError, DBAPIError) as error:
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        log.warning("%s of run %s by %r failed: %s", name, run_id, user, reason)
         raise RefusedError(
             503,
             "Nothing was done",

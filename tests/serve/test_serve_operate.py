@@ -20,7 +20,7 @@ import uvicorn
 from browser_pages import CHROMIUM, FLAGS
 from report_samples import Visible, biased_run, explained_text, stored_run
 from serving import JSON, OWN, acting_client, form_of
-from sqlalchemy import update
+from sqlalchemy import text, update
 from starlette.testclient import TestClient
 
 from orchestrator.serve import own_forms
@@ -28,9 +28,12 @@ from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from orchestrator.serve.links import link
 from orchestrator.serve.operating import ACTIONS, Operator
+from transexplain.reports import sql_results
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards
+from transexplain.store import browsing, results, runs, shards
 from transexplain.store.database import Database
+from transexplain.store.read_roles import grant_read
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import ShardResult
@@ -38,6 +41,15 @@ from transexplain.types.plans import ShardResult
 TOKEN = "a-token-of-thirty-two-characters"
 Acting = Callable[..., TestClient]
 Call = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _closed_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows for SQL are written by this process, but for the test of the other."""
+    if "apart" not in request.node.name:
+        monkeypatch.setattr(
+            Operator, "close_apart", lambda _, db, run_id: sql_results.close(db, run_id)
+        )
 
 
 @pytest.fixture
@@ -166,6 +178,46 @@ def test_a_cancelled_run_does_not_go_on(acting: Acting, db: Database, open_run: 
         refused = act(client, open_run, action)
         assert refused.status_code == 409 and "was cancelled" in refused.json()["error"]
     assert states(db, open_run) == {"done": 1, "cancelled": 1}
+
+
+@pytest.mark.exhaustive
+def test_a_process_apart_writes_what_a_cancelled_run_found(acting: Acting, db: Database) -> None:
+    run_id = biased_run(db, leave=1)
+    client = acting()
+    assert "is cancelled" in act(client, run_id, "cancel").json()["done"]
+    for _ in range(600):
+        if browsing.result_rows(db, "run_result", run_id):
+            break
+        time.sleep(0.1)
+    (row,) = browsing.result_rows(db, "run_result", run_id)
+    assert row["verdict"]
+    for thread in threading.enumerate():
+        if thread.name == "results":
+            thread.join(60)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+def test_in_postgresql_by_a_role_that_writes(postgres_url: str) -> None:
+    role = f"reader_{os.getpid()}"
+    with open_database(postgres_url, upgrade=True) as owner:
+        run_id = biased_run(owner, leave=2)
+        with owner.begin() as connection:
+            connection.execute(text(f"CREATE ROLE {role} LOGIN"))
+        try:
+            grant_read(owner, role, texts=True)
+            url = postgres_url.replace("//postgres@", f"//{role}@")
+            with Database(url, read_only=True) as reading, Database(url) as writing:
+                for handle, status in ((writing, 503), (owner, 200)):
+                    operator = Operator(db=handle, settings=Settings(), has_broker=False)
+                    with acting_client(reading, operator=operator) as client:
+                        for action in ("resume", "cancel"):
+                            assert act(client, run_id, action).status_code == status
+            assert runs.get(owner, run_id).state == "cancelled"
+        finally:
+            with owner.begin() as connection:
+                connection.execute(text(f"DROP OWNED BY {role}"))
+                connection.execute(text(f"DROP ROLE {role}"))
 
 
 @pytest.mark.redis
