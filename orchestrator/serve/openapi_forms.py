@@ -17,6 +17,7 @@ _ERROR = {
 _REFUSED = {
     "403": "the token is old or of another form, or the request began on another site",
     "404": "no such run",
+    "408": "the form did not come in time",
     "409": "the run as it is does not allow it",
     "413": "larger than allowed",
     "415": "no form",

@@ -5,6 +5,7 @@ this server, so it does not know the token that stands in the form; and what bro
 a request began is heeded, too.
 """
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +31,7 @@ _LASTS = 2 * 3600  #: seconds that a form may stay open
 _MADE = re.compile(r"[A-Za-z0-9_-]{43}")  #: what `secrets.token_urlsafe` gives
 _FIELDS = 20
 _DRAINED = 8  #: times the limit are read and dropped, so that a browser hears why
+_PATIENCE = 60  #: seconds in which a form has to come
 _SHOWN = 200  #: characters of a user's name in a log
 
 
@@ -147,15 +149,26 @@ async def fields_of(request: Request, most: int, what: str) -> Fields:
 
     `what` names the limit in the message. Raises RefusedError.
     """
-    body = await _body(request, most, what)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            body = await _body(request, most, what)
+    except TimeoutError:
+        raise RefusedError(
+            408, "Too slow", f"The form did not come within {_PATIENCE} s."
+        ) from None
+    return await parsed(request.headers, body)
+
+
+async def parsed(headers: Headers, body: bytes) -> Fields:
+    """The fields of a form that is here; raises RefusedError."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/x-www-form-urlencoded":
             text = body.decode("ascii")
             pairs = parse_qsl(text, True, errors="strict", max_num_fields=_FIELDS)
             return Fields(dict(pairs), {}, True)
         if kind == "multipart/form-data":
-            return await _parts(request, body)
+            return await _parts(headers, body)
     except (MultiPartException, ValueError, KeyError) as error:
         reason = error.message if isinstance(error, MultiPartException) else "it is damaged"
         raise RefusedError(400, "Not a form", f"The form cannot be read: {reason}.") from None
@@ -166,12 +179,12 @@ async def fields_of(request: Request, most: int, what: str) -> Fields:
     )
 
 
-async def _parts(request: Request, body: bytes) -> Fields:
+async def _parts(headers: Headers, body: bytes) -> Fields:
     async def stream() -> AsyncIterator[bytes]:
         yield body
 
     parser = MultiPartParser(
-        request.headers,
+        headers,
         stream(),  # type: ignore[arg-type]
         max_files=2,
         max_fields=_FIELDS,

@@ -1,5 +1,6 @@
 """Cancel, retry and resume from a browser: confirmed, by forms of this server alone, and logged."""
 
+import asyncio
 import json
 import logging
 import os
@@ -330,6 +331,20 @@ def test_what_is_no_form_is_refused(
     answer = client.post(address, content=body, headers={**OWN, **JSON, "Content-Type": kind})
     assert answer.status_code == status and answer.json()["error"]
     assert runs.get(db, open_run).state == "running"
+
+
+def test_a_form_has_to_come_in_time(
+    acting: Acting, open_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    monkeypatch.setattr(own_forms, "_PATIENCE", 0.01)
+    monkeypatch.setattr(own_forms, "_body", never)
+    address = link("runs", open_run, "operate", "cancel")
+    answer = acting().post(address, data={}, headers={**OWN, **JSON})
+    assert answer.status_code == 408 and "within 0.01 s" in answer.json()["error"]
 
 
 def test_who_may_read_may_act_and_nobody_else(
