@@ -60,7 +60,7 @@ class _Runs:
             except ConfigurationError as error:
                 raise RefusedError(409, "Not explained here", str(error)) from None
             while len(self._plans) >= _PLANS:
-                del self._plans[next(iter(self._plans))]
+                self._plans.pop(next(iter(self._plans)), None)
             self._plans[run_id] = plan
         if (against := _against(plan)) is not None:
             raise RefusedError(409, "Not explained here", against)
