@@ -37,6 +37,7 @@ WAYS = {
     "attributions": Way(module="attributions", limits=Limits(modules=("pandas", "pydantic"))),
     "crons": Way(module="crons", largest=256),
     "documents": Way(module="documents", limits=_YAML, largest=1 << 10),
+    "forms": Way(module="forms", largest=1 << 11),
     "lexicons": Way(module="lexicons", limits=_YAML, largest=1 << 11),
     "messages": Way(module="messages", largest=1 << 17),
     "models": Way(module="models", largest=1 << 14, limits=_WEIGHTY),

@@ -11,6 +11,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings, processes_of
 
 if TYPE_CHECKING:
+    from orchestrator.serve.live_desk import LiveSettings
     from transexplain.store.database import Database
 
 #: how a verb says what it does: bars and sentences, nothing, or lines of JSON
@@ -61,6 +62,54 @@ class OutputOptions(NamedTuple):
         return "quiet" if given["quiet"] else "json" if given["json_"] else "bar"
 
 
+class LiveOptions(NamedTuple):
+    """Stands for `--live` and its limits; the verb receives LiveSettings, or None without it."""
+
+    def options(self) -> dict[str, Any]:
+        """Name of a parameter -> its annotation."""
+        limits = {
+            "seconds": (float, 0.1, "seconds that one explanation may take; default: 30"),
+            "load_seconds": (float, 0.1, "seconds that its model may take to load; default: 120"),
+            "rate": (int, 1, "requests a minute of one reader; default: 20"),
+            "waiting": (int, 1, "requests that may wait; default: 8"),
+            "text_bytes": (int, 1, "bytes of a text; default: 65536"),
+            "picture_bytes": (int, 1, "bytes of a picture; default: 10485760"),
+            "pixels": (int, 1, "pixels of a picture; default: 16000000"),
+            "idle_seconds": (
+                float,
+                1,
+                "seconds after which an unused model is let go; default: 600",
+            ),
+        }
+        found: dict[str, Any] = {
+            "live": Annotated[
+                bool | None,
+                typer.Option("--live", help="explain texts and pictures that readers bring"),
+            ]
+        }
+        for name, (kind, least, text) in limits.items():
+            option = typer.Option(f"--live-{name.replace('_', '-')}", min=least, help=text)
+            found[f"live_{name}"] = Annotated[kind | None, option]
+        device = typer.Option("--live-device", help="torch device for them; default: cpu")
+        return {**found, "live_device": Annotated[str | None, device]}
+
+    def value(self, given: dict[str, Any]) -> "LiveSettings | None":
+        """What the verb receives."""
+        limits = {
+            name.removeprefix("live_"): value
+            for name, value in given.items()
+            if name != "live" and value is not None
+        }
+        if given["live"]:
+            from orchestrator.serve.live_desk import LiveSettings
+
+            return LiveSettings(**limits)
+        for name in limits:
+            raise ConfigurationError(f"--live-{name.replace('_', '-')} is a limit of --live")
+        return None
+
+
+Live = Annotated["LiveSettings | None", LiveOptions()]
 Overrides = Annotated[dict[str, Any], SpecOptions()]
 UnnamedOverrides = Annotated[dict[str, Any], SpecOptions(without=("name",))]
 EvaluationOverrides = Annotated[

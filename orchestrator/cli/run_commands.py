@@ -184,13 +184,13 @@ def resume(
     output: opt.OutputMode,
 ) -> None:
     """Continue a run: finished shards stay, others go on, dead and damaged ones are done again."""
-    from transexplain.store import shards
+    from orchestrator.dispatch import run_actions
 
     settings = opt.settings_with(db, host_processes)
     with opt.open_store(settings) as store:
-        found = _resumable(store, run_id)
+        found = run_actions.resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
-        shards.redrive(store, found)
+        run_actions.queue_again(store, found)
         work = _work(store, found, settings, processes if not queue_ else None)
         work_and_report(store, found, work, report_dir, output)
 
@@ -214,13 +214,13 @@ def retry(
     output: opt.OutputMode,
 ) -> None:
     """Try dead shards again and, with --failed, shards with failed items."""
-    from transexplain.store import shards
+    from orchestrator.dispatch import run_actions
 
     settings = opt.settings_with(db, host_processes)
     with opt.open_store(settings) as store:
-        found = _resumable(store, run_id)
+        found = run_actions.resumable(store, run_id)
         _check_privacy(store, found, here=not queue_)
-        again = (shards.retry_failed if failed else shards.redrive)(store, found)
+        again = run_actions.queue_again(store, found, failed=failed)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
             typer.echo(f"run {found}: nothing to try again{more}")
@@ -241,33 +241,14 @@ def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     """Cancel a run; workers stop before their next batch."""
+    from orchestrator.dispatch import run_actions
     from transexplain.reports import sql_results
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = runs.get(store, run_id)
-        done = runs.cancel(store, found.id)
+        done = run_actions.cancel(store, found.id, sql_results.close)
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
-        if done and runs.progress(store, found.id).items_done:
-            sql_results.close(store, found.id)  # of what was saved until now
-
-
-def _resumable(store: "Database", run_id: str) -> str:
-    """The full id of a run that can continue: not cancelled, its saved shards readable."""
-    from transexplain.analysis.groups.shard_aggregate import check_versions
-    from transexplain.store import run_totals, runs
-
-    found = runs.get(store, run_id)
-    if found.state == "cancelled":
-        raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
-    try:
-        check_versions(run_totals.aggregate_versions(store, found.id))
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"run {found.id} cannot go on, it was begun with older software: {error}, and end this "
-            f"one with `transexplain cancel {found.id}`"
-        ) from error
-    return found.id
 
 
 def _work(store: "Database", run_id: str, settings: "Settings", processes: int | None) -> Work:
@@ -319,14 +300,10 @@ def run_locally(
 
 def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
     """Send messages for free shards; then watch the workers and send lost messages again."""
-    from orchestrator.dispatch import queue
-    from orchestrator.dispatch.queue import follow, send_messages
-    from transexplain.store import runs, shard_messages
-    from workers.app import queue_of
+    from orchestrator.dispatch import run_actions
+    from orchestrator.dispatch.queue import follow
 
-    # sweeps send the other messages of a large run: a broker is no store
-    indices = shard_messages.take(store, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
-    send_messages(settings, run_id, indices, queue_of(settings, runs.get(store, run_id).plan))
+    run_actions.send_hints(store, settings, run_id)
     return lambda shown, stop: follow(store, run_id, settings, shown.items, opt.warn, stop)
 
 

@@ -1,13 +1,21 @@
 """The verb serve: pages over the store for a browser."""
 
 import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options as opt
 from transexplain.registry import require
+
+if TYPE_CHECKING:
+    from orchestrator.serve.access import AccessRules
+    from orchestrator.serve.live_desk import LiveSettings
+    from orchestrator.serve.operating import Operator
+    from transexplain.settings import Settings
 
 UserHeader = Annotated[
     str | None,
@@ -23,7 +31,7 @@ Hosts = Annotated[
 ]
 
 
-def serve(
+def serve(  # noqa: PLR0913 - the options of a command line
     *,
     host: Annotated[
         str,
@@ -36,14 +44,16 @@ def serve(
     trusted_user_header: UserHeader = None,
     trusted_proxy: Proxies = None,
     allow_host: Hosts = None,
+    operate: Annotated[
+        bool, typer.Option("--operate", help="readers may cancel, retry and resume runs")
+    ] = False,
+    live: opt.Live,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Show runs, groups, items and the fleet in a browser, read-only, until SIGTERM or Ctrl-C."""
-    for package in ("starlette", "uvicorn"):
+    """Show runs, groups, items and the fleet in a browser until SIGTERM or Ctrl-C."""
+    for package in ("starlette", "uvicorn", "python_multipart"):
         require(package, "serve")
     from orchestrator.serve.access import access_rules
-    from orchestrator.serve.server import serve_pages
-    from transexplain.store.revisions import open_database
 
     rules = access_rules(
         host,
@@ -52,10 +62,55 @@ def serve(
         proxies=trusted_proxy or (),
         hosts=allow_host or (),
     )
+    _serve(db, rules, (host, port), operate=operate, live=live)
+
+
+def _serve(
+    db: str | None,
+    rules: "AccessRules",
+    place: tuple[str, int],
+    *,
+    operate: bool,
+    live: "LiveSettings | None",
+) -> None:
+    from orchestrator.serve.live_desk import LiveDesk
+    from orchestrator.serve.server import serve_pages
+    from transexplain.store.revisions import open_database
+
+    host, port = place
     settings = opt.settings_with(db)
-    with open_database(settings.database_url, read_only=True) as store:
-        typer.echo(f"{store.name} at http://{_shown(host)}:{port}/ (read-only)")
-        serve_pages(store, rules, host=host, port=port, queue=settings.queue)
+    with (
+        open_database(settings.database_url, read_only=True) as store,
+        _operator(settings, operate) as operator,
+    ):
+        does = [name for name, is_on in (("operate", operate), ("live", live)) if is_on]
+        typer.echo(
+            f"{store.name} at http://{_shown(host)}:{port}/ ({' and '.join(does) or 'read-only'})"
+        )
+        desk = None if live is None else LiveDesk(live)
+        serve_pages(
+            *(store, rules),
+            host=host,
+            port=port,
+            queue=settings.queue,
+            operator=operator,
+            desk=desk,
+        )
+
+
+@contextmanager
+def _operator(settings: "Settings", operate: bool) -> "Iterator[Operator | None]":
+    """What acts on runs: a handle of its own, which writes."""
+    if not operate:
+        yield None
+        return
+    from orchestrator.serve.operating import Operator
+    from transexplain.settings import secret
+    from transexplain.store.revisions import open_database
+
+    with open_database(settings.database_url) as writing:
+        has_broker = secret("BROKER_URL") is not None
+        yield Operator(db=writing, settings=settings, has_broker=has_broker)
 
 
 def _shown(host: str) -> str:

@@ -135,7 +135,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "serve": Entry(
         "orchestrator.cli.serve_command:serve",
-        "Show runs, groups, items and the fleet in a browser, read-only, until SIGTERM or Ctrl-C.",
+        "Show runs, groups, items and the fleet in a browser until SIGTERM or Ctrl-C.",
         "Look",
     ),
     "sweep": Entry(

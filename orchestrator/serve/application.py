@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qs
 
 from anyio.to_thread import current_default_thread_limiter
@@ -21,8 +22,16 @@ from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
 from orchestrator.serve.asked import Asked, BadQueryError, NotThereError
 from orchestrator.serve.guard import LOGIN, Guard
 from orchestrator.serve.links import name_of
+from orchestrator.serve.live_desk import LiveDesk
+from orchestrator.serve.live_pages import live_routes
 from orchestrator.serve.monitoring_routes import monitoring_routes
+from orchestrator.serve.operating import Operator, operating_routes
+from orchestrator.serve.own_forms import OwnForms
 from orchestrator.serve.page_table import PAGES, Page
+from orchestrator.serve.replies import JSON, START, RefusedError, features_of
+from orchestrator.serve.replies import problem as _problem
+from orchestrator.serve.replies import sent as _sent
+from orchestrator.serve.replies import wants_json as _wants_json
 from orchestrator.serve.running_counts import RunningCounts
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.settings import QUEUE
@@ -34,25 +43,36 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 4
 _FORM_BYTES = 16_384  #: of a login
 _SUFFIX = ".json"
-_JSON = "transexplain.json"  #: key of the scope: whether the path asked for JSON
 _RETRY_SECONDS = "5"
 
 
-def application(db: Database, rules: AccessRules, *, queue: str = QUEUE) -> ASGIApp:
+def application(
+    db: Database,
+    rules: AccessRules,
+    *,
+    queue: str = QUEUE,
+    operator: Operator | None = None,
+    desk: LiveDesk | None = None,
+) -> ASGIApp:
     """The pages over a store, which must be open for reading only.
 
-    `queue` is the first part of the queues' names.
+    `queue` is the first part of the queues' names. With an `operator` runs can be cancelled,
+    retried and resumed; with a `desk`, which ends with the application, what a reader brings is
+    explained.
     """
-    counts = RunningCounts()
+    counts, forms = RunningCounts(), OwnForms(rules)
+    features = {"operate": operator is not None, "live": desk is not None}
     routes = [
         Route(path, partial(_answer, page, db, counts), name=f"{page.name}{path}")
         for page in PAGES
         for path in (page.path, *page.also)
     ]
     routes += [
-        Route("/openapi.json", partial(_openapi, rules)),
+        Route("/openapi.json", partial(_openapi, rules, features)),
         Route("/static/{name}", _static),
         *monitoring_routes(db, queue),
+        *operating_routes(db, operator, forms),
+        *live_routes(db, desk, forms),
     ]
     if rules.token is not None:
         routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))
@@ -61,20 +81,30 @@ def application(db: Database, rules: AccessRules, *, queue: str = QUEUE) -> ASGI
         exception_handlers={
             NotThereError: _not_there,
             BadQueryError: _bad_query,
+            RefusedError: _refused,
             DatabaseError: _away,
             HTTPException: _http_error,
             Exception: _broken,
         },
-        lifespan=_lifespan,
+        lifespan=partial(_lifespan, operator, desk),
     )
+    app.state.features = features
     # around everything: pages about errors have the guard's headers, too
-    return _Paths(Guard(app, rules))
+    return _Paths(Guard(app, rules, [name for name, is_on in features.items() if is_on]))
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(_app: Starlette) -> AsyncIterator[None]:
+async def _lifespan(
+    operator: Operator | None, desk: LiveDesk | None, _app: Starlette
+) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = _AT_ONCE
-    yield
+    try:
+        yield
+    finally:
+        if operator is not None:
+            operator.ending.set()
+        if desk is not None:
+            desk.close()
 
 
 class _Paths:
@@ -90,15 +120,8 @@ class _Paths:
             path = raw.decode("ascii", "replace").partition("?")[0]
             wants = path.endswith(_SUFFIX) and path != "/openapi.json"
             path = path.removesuffix(_SUFFIX) if wants else path
-            scope = {**scope, "path": path, _JSON: wants}
+            scope = {**scope, "path": path, JSON: wants}
         await self._app(scope, receive, send)
-
-
-def _wants_json(request: Request) -> bool:
-    accepted = request.headers.get("accept", "")
-    return bool(request.scope.get(_JSON)) or (
-        "application/json" in accepted and "text/html" not in accepted
-    )
 
 
 async def _answer(page: Page, db: Database, counts: RunningCounts, request: Request) -> Response:
@@ -111,33 +134,16 @@ async def _answer(page: Page, db: Database, counts: RunningCounts, request: Requ
     query = request.url.query
     beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
     beside += f"?{query}" if query else ""
-    body = await run_in_threadpool(_body, page, asked, as_json, beside)
+    drawing = {"here": page.name, "beside": beside, **features_of(request)}
+    body = await run_in_threadpool(_body, page, asked, as_json, drawing)
     return _sent(body, as_json)
 
 
-def _body(page: Page, asked: Asked, as_json: bool, beside: str) -> bytes:
+def _body(page: Page, asked: Asked, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
     answer = page.make(asked)
     if as_json:
         return drawn_pages.json_bytes(answer.document)
-    names = {**answer.document, **answer.drawing, "here": page.name, "beside": beside}
-    return drawn_pages.html(page.name, **names)
-
-
-def _sent(body: bytes, as_json: bool, status: int = 200, **headers: str) -> Response:
-    kind = "application/json" if as_json else "text/html; charset=utf-8"
-    return Response(body, status, headers={"Vary": "Accept", **headers}, media_type=kind)
-
-
-def _problem(
-    request: Request, status: int, title: str, text: str, back: tuple[str, str], **headers: str
-) -> Response:
-    if _wants_json(request):
-        return _sent(drawn_pages.json_bytes({"error": text}), True, status, **headers)
-    body = drawn_pages.html("problem", title=title, text=text, back=back, here="problem")
-    return _sent(body, False, status, **headers)
-
-
-_START = ("/", "all runs")
+    return drawn_pages.html(page.name, **{**answer.document, **answer.drawing, **drawing})
 
 
 def _not_there(request: Request, error: Exception) -> Response:
@@ -145,32 +151,37 @@ def _not_there(request: Request, error: Exception) -> Response:
     return _problem(request, 404, "Not here", str(error), error.back)
 
 
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return _problem(request, error.status, error.title, error.text, START, **error.headers)
+
+
 def _bad_query(request: Request, error: Exception) -> Response:
-    return _problem(request, 422, "This cannot be asked", str(error), _START)
+    return _problem(request, 422, "This cannot be asked", str(error), START)
 
 
 def _away(request: Request, error: Exception) -> Response:
     if isinstance(error, DamagedRowError):
-        return _problem(request, 500, "Damaged", str(error), _START)
+        return _problem(request, 500, "Damaged", str(error), START)
     log.warning("%s", error)
     text = "The database does not answer. This page works again as soon as it does."
     headers = {"Retry-After": _RETRY_SECONDS}
-    return _problem(request, 503, "The database is away", text, _START, **headers)
+    return _problem(request, 503, "The database is away", text, START, **headers)
 
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = "There is no such page." if error.status_code == 404 else error.detail
-    return _problem(request, error.status_code, "Not here", text, _START)
+    return _problem(request, error.status_code, "Not here", text, START)
 
 
 def _broken(request: Request, error: Exception) -> Response:
     text = "The server met an error of its own, which its log describes."
-    return _problem(request, 500, "An error", text, _START)
+    return _problem(request, 500, "An error", text, START)
 
 
-def _openapi(rules: AccessRules, request: Request) -> Response:
-    return _sent(drawn_pages.json_bytes(openapi.document(rules)), True)
+def _openapi(rules: AccessRules, features: Mapping[str, bool], request: Request) -> Response:
+    return _sent(drawn_pages.json_bytes(openapi.document(rules, features)), True)
 
 
 def _static(request: Request) -> Response:

@@ -16,6 +16,7 @@ from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.forest import Axis, whisker
 from transexplain.reports.page import VOCABULARY, environment, storable
 from transexplain.reports.phrasing import number, percent, short
+from transexplain.store.shards import PASSING_KINDS
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _STYLES = ("style.css", "sections.css", "evaluation.css")
@@ -132,4 +133,8 @@ _WORDS = {
     "duration": _duration,
     "short": short,
     "tones": _TONES,
+    "passing_kinds": PASSING_KINDS,
+    # what a server does besides reading; a page is told otherwise
+    "operate": False,
+    "live": False,
 }

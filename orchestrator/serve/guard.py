@@ -2,6 +2,8 @@
 headers that keep a page to itself.
 """
 
+import re
+from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,22 +25,30 @@ _HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 LOGIN = "/login"
 _OPEN = (LOGIN, "/static/")  #: without these nobody could log in
 _PROBES = (ALIVE_PATH, READY_PATH)  #: these say yes or no and nothing else
+#: feature of a server -> paths to which a form may be sent with it
+ACTING = {
+    "operate": re.compile(r"/runs/[^/]+/operate/[a-z]+"),
+    "live": re.compile(r"/runs/[^/]+/explain"),
+}
 #: what a page holds stays out of shared caches, and of the browser's after a logout
 _CACHE = "private, no-store"
 
 
 class Guard:
-    """Refuses what is not a read, comes under another name or from nobody known."""
+    """Refuses what is not a read, comes under another name or from nobody known.
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+    Forms of the `features` that are switched on pass; whose they are is checked where they lead.
+    """
+
+    def __init__(self, app: ASGIApp, rules: AccessRules, features: Iterable[str] = ()) -> None:
         self._app, self._rules = app, rules
+        self._acting = [ACTING[one] for one in features]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -51,6 +61,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
+                headers.setdefault("Referrer-Policy", "no-referrer")
                 headers.setdefault("Cache-Control", _CACHE)
             await send(message)
 
@@ -66,7 +77,7 @@ class Guard:
                 421,
             )
         path, method = scope["path"], scope["method"]
-        if method not in ("GET", "HEAD") and not (method == "POST" and path == LOGIN):
+        if method not in ("GET", "HEAD") and not (method == "POST" and self._takes_form(path)):
             return PlainTextResponse(
                 "This server only reads.\n", 405, headers={"Allow": "GET, HEAD"}
             )
@@ -74,6 +85,9 @@ class Guard:
         if self._rules.everybody or is_open or self._known(scope, headers):
             return None
         return self._ask(path, scope, headers)
+
+    def _takes_form(self, path: str) -> bool:
+        return path == LOGIN or any(one.fullmatch(path) for one in self._acting)
 
     def _known(self, scope: Scope, headers: Headers) -> bool:
         rules = self._rules

@@ -1,9 +1,11 @@
 """The OpenAPI document of the pages' JSON, from the table of pages."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.serve.access import AccessRules
+from orchestrator.serve.openapi_forms import form_paths
 from orchestrator.serve.page_table import PAGES, Page
 from transexplain.version import __version__
 
@@ -14,17 +16,21 @@ _ERRORS = {
 }
 
 
-def document(rules: AccessRules) -> dict[str, Any]:
-    """OpenAPI 3.1: every page with `.json` behind its path."""
+def document(rules: AccessRules, features: Mapping[str, bool]) -> dict[str, Any]:
+    """OpenAPI 3.1: every page with `.json` behind its path, and the forms that are switched on."""
+    reads = "" if any(features.values()) else ", read-only"
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "TransExplain",
             "version": __version__,
-            "description": "Runs of a store, read-only. A name in a path is percent-encoded; one "
+            "description": f"Runs of a store{reads}. A name in a path is percent-encoded; one "
             "that no path can hold is ~ and the hexadecimal digits of its UTF-8 bytes.",
         },
-        "paths": {f"{page.path}.json": {"get": _operation(page)} for page in PAGES},
+        "paths": {
+            **{f"{page.path}.json": {"get": _operation(page)} for page in PAGES},
+            **form_paths(features),
+        },
     }
     if rules.token is not None:
         found["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}

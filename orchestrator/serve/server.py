@@ -8,6 +8,8 @@ import uvicorn
 
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
+from orchestrator.serve.live_desk import LiveDesk
+from orchestrator.serve.operating import Operator
 from transexplain.errors import InfrastructureError
 from transexplain.store.database import Database
 
@@ -29,13 +31,22 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve_pages(db: Database, rules: AccessRules, *, host: str, port: int, queue: str) -> None:
+def serve_pages(
+    db: Database,
+    rules: AccessRules,
+    *,
+    host: str,
+    port: int,
+    queue: str,
+    operator: Operator | None = None,
+    desk: LiveDesk | None = None,
+) -> None:
     """Answer until a signal; raises InfrastructureError where nothing can listen there.
 
-    `queue` as `application` takes it.
+    `queue`, `operator` and `desk` as `application` takes them.
     """
     config = uvicorn.Config(
-        application(db, rules, queue=queue),
+        application(db, rules, queue=queue, operator=operator, desk=desk),
         host=host,
         port=port,
         log_level="warning",

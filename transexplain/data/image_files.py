@@ -43,6 +43,17 @@ def load_image(path: Path, *, name: str | None = None, sha256: str | None = None
     return _decoded(_bytes(path, shown, sha256), shown, _rgb)
 
 
+def image_of(data: bytes, *, name: str, most_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The picture in these bytes, as `load_image`; `name` stands for it in messages.
+
+    Raises ItemError: image-too-large (`most_pixels`, `MAX_BYTES`), bad-image.
+    """
+    shown = printable(name)
+    if len(data) > MAX_BYTES:
+        raise ItemError("image-too-large", f"{shown} has more than {MAX_BYTES:,} bytes")
+    return _decoded(data, shown, _rgb, min(most_pixels, MAX_PIXELS))
+
+
 def load_mask(
     path: Path, *, name: str | None = None, sha256: str | None = None
 ) -> NDArray[np.bool_]:
@@ -59,10 +70,12 @@ def load_mask(
     return _decoded(data, shown, _marked)
 
 
-def _decoded(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
+def _decoded(
+    data: bytes, shown: str, form: Callable[[Image.Image], T], most_pixels: int = MAX_PIXELS
+) -> T:
     with _DECODING, warnings.catch_warnings():
         warnings.filterwarnings("error", module=r"PIL\.")
-        return _decode(data, shown, form)
+        return _decode(data, shown, form, most_pixels)
 
 
 def _bytes(path: Path, shown: str, sha256: str | None) -> bytes:
@@ -77,18 +90,18 @@ def _bytes(path: Path, shown: str, sha256: str | None) -> bytes:
     return data
 
 
-def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
+def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T], most_pixels: int) -> T:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise ItemError("image-too-large", _too_large(shown))
+            if image.width * image.height > most_pixels:
+                raise ItemError("image-too-large", _too_large(shown, most_pixels))
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return form(image)
     except ItemError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ItemError("image-too-large", _too_large(shown)) from error
+        raise ItemError("image-too-large", _too_large(shown, most_pixels)) from error
     except UnidentifiedImageError as error:
         known = ", ".join(FORMATS)
         raise ItemError("bad-image", f"{shown} is not a picture ({known})") from error
@@ -96,8 +109,8 @@ def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T]) -> T:
         raise ItemError("bad-image", f"{shown} is damaged: {printable(str(error))}") from error
 
 
-def _too_large(shown: str) -> str:
-    return f"{shown} has more than {MAX_PIXELS:,} pixels; scale it down"
+def _too_large(shown: str, most_pixels: int) -> str:
+    return f"{shown} has more than {most_pixels:,} pixels; scale it down"
 
 
 def _marked(image: Image.Image) -> NDArray[np.bool_]:

@@ -1,0 +1,58 @@
+"""Cancels a run and queues shards once more: what the verbs and the server's forms do."""
+
+from collections.abc import Callable
+
+from transexplain.analysis.groups.shard_aggregate import check_versions
+from transexplain.errors import ConfigurationError
+from transexplain.settings import Settings
+from transexplain.store import run_totals, runs, shard_messages, shards
+from transexplain.store.database import Database
+
+
+def cancel(db: Database, run_id: str, close: Callable[[Database, str], object]) -> bool:
+    """Cancel a run, whose workers stop before their next batch; False: it was over already.
+
+    `close` writes its rows for SQL, as `sql_results.close`, where something was saved until now.
+    """
+    done = runs.cancel(db, run_id)
+    if done and runs.progress(db, run_id).items_done:
+        close(db, run_id)
+    return done
+
+
+def resumable(db: Database, run_id: str) -> str:
+    """The full id of a run that can continue: not cancelled, its saved shards readable.
+
+    Raises ConfigurationError where it cannot.
+    """
+    found = runs.get(db, run_id)
+    if found.state == "cancelled":
+        raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
+    try:
+        check_versions(run_totals.aggregate_versions(db, found.id))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"run {found.id} cannot go on, it was begun with older software: {error}, and end this "
+            f"one with `transexplain cancel {found.id}`"
+        ) from error
+    return found.id
+
+
+def queue_again(db: Database, run_id: str, *, failed: bool = False) -> int:
+    """Queue dead and damaged shards and, with `failed`, those with failed items; how many."""
+    return (shards.retry_failed if failed else shards.redrive)(db, run_id)
+
+
+def send_hints(db: Database, settings: Settings, run_id: str) -> int:
+    """Send messages for free shards of a run, at most `queue.BOUND`; returns how many.
+
+    Sweeps send those that were lost and the others of a large run: a broker is no store. Raises
+    BrokerError.
+    """
+    from orchestrator.dispatch import queue  # as slow
+    from workers.app import queue_of
+
+    indices = shard_messages.take(db, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
+    name = queue_of(settings, runs.get(db, run_id).plan)
+    queue.send_messages(settings, run_id, indices, name)
+    return len(indices)

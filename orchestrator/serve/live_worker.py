@@ -1,0 +1,307 @@
+"""What the process with the model does: one request comes by a pipe, JSON goes back by it.
+
+It holds one model, that of the last request, loaded as workers load it. What it is given it keeps
+no longer than it takes, writes nowhere and names in no log. It ends with its parent.
+"""
+
+import gc
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from transexplain.errors import ConfigurationError, EngineError, ItemError, TransExplainError
+from transexplain.types.items import Attribution, Item, PatchGrid
+from transexplain.types.plans import AuditPlan, ModelRef
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames, parse_target
+from transexplain.types.words import spans_of
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from transexplain.explaining import Explained, Request
+    from transexplain.models.loaded_model import LoadedModel
+    from transexplain.types.items import ItemOutcome, Target
+
+log = logging.getLogger(__name__)
+
+#: seconds in which methods are tried on a new model; those that it does not come to are offered
+TRYING = 5.0
+_MOST_TARGETS = 10  #: classes that one request explains
+_SMALL, _LARGE = 192, 320  #: pixels of a picture's longer side on a page
+_ALPHA = 0.15
+_TRIAL_TEXT = "a good day"
+_TRIAL_SIDE = 64  #: pixels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveRequest:
+    """What is to be explained, by the model of a run."""
+
+    plan: AuditPlan  #: of the run; groups are not needed
+    methods: tuple[MethodSpec, ...]
+    target: str
+    text: str | None
+    picture: bytes | None
+    pixels: int  #: a picture may have at most
+    offered: tuple[str, ...]  #: methods to try on the model; none: they were tried before
+
+
+class RequestError(Exception):
+    """Why there is no explanation, with the status of the answer."""
+
+    def __init__(self, status: int, title: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.title, self.text = status, title, text
+
+
+def serve(connection: Connection, device: str) -> None:
+    """Answer requests until the pipe ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # its parent ends it
+    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    os.environ["HF_HUB_OFFLINE"] = "1"  # what the run's machine has, and nothing from elsewhere
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.nice(5)  # pages come first
+    bench = _Bench(connection, device)
+    try:
+        while True:
+            bench.say(**bench.answer(connection.recv()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # nobody asks any more
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
+
+
+class _Bench:
+    """The model in memory, and the pipe that hears how far a request is."""
+
+    def __init__(self, connection: Connection, device: str) -> None:
+        self._connection, self._device = connection, device
+        self._ref: ModelRef | None = None
+        self._model: LoadedModel | None = None
+
+    def say(self, **message: Any) -> None:
+        self._connection.send_bytes(json.dumps(message, allow_nan=False).encode("ascii"))
+
+    def answer(self, asked: LiveRequest) -> dict[str, Any]:
+        """The last message of a request: `answer`, or `refused` with status, title and text."""
+        try:
+            return {"answer": self._explained(asked)}
+        except RequestError as error:
+            refused = (error.status, error.title, error.text)
+        except ItemError as error:
+            status = 413 if error.kind == "image-too-large" else 422
+            refused = (status, "This cannot be explained", str(error))
+        except (ConfigurationError, EngineError) as error:
+            refused = (422, "This cannot be explained", str(error))
+        except MemoryError:
+            refused = (503, "Out of memory", "There is not enough memory for this.")
+        except Exception as error:  # noqa: BLE001 - whatever a model does with what it was given
+            # its text may quote what was pasted
+            log.warning("a live explanation failed: %s", type(error).__name__)
+            text = f"The model failed on this: {type(error).__name__}."
+            refused = (500, "The model failed", text)
+        return {"refused": refused}
+
+    def _explained(self, asked: LiveRequest) -> dict[str, Any]:
+        self.say(phase="explaining")
+        content = _content(asked)
+        model = self._loaded(asked.plan.model)
+        refused: dict[str, str] | None = None
+        if asked.offered:
+            self.say(phase="trying")
+            refused = _refused(model, asked.offered)
+            self.say(phase="explaining")
+        return {**_explained(model, asked, content), "refused": refused}
+
+    def _loaded(self, ref: ModelRef) -> "LoadedModel":
+        """The model of a run; the one before goes first."""
+        if self._model is not None and self._ref == ref:
+            return self._model
+        from workers.model_cache import ModelCache
+
+        self.say(phase="loading")
+        self._model = self._ref = None
+        gc.collect()
+        try:
+            self._model = ModelCache(self._device, memory=0).get(ref)
+        except TransExplainError as error:
+            raise RequestError(409, "The run's model is not here", str(error)) from None
+        self._ref = ref
+        self.say(phase="explaining")
+        return self._model
+
+
+def _content(asked: LiveRequest) -> "str | Image.Image":
+    if asked.picture is None:
+        return asked.text or ""
+    from transexplain.data.image_files import image_of
+
+    return image_of(asked.picture, name="the picture", most_pixels=asked.pixels)
+
+
+def _refused(model: "LoadedModel", names: Sequence[str]) -> dict[str, str]:
+    """Methods that are not defined for the model -> why; the cheapest are tried first."""
+    from transexplain.api import explain_by_methods
+    from transexplain.methods import cost_of
+
+    def passes(name: str) -> float:
+        try:
+            return sum(cost_of(MethodSpec(name=name), 4).of(1))
+        except ConfigurationError:
+            return 0.0
+
+    content, until = _trial(model), time.monotonic() + TRYING
+    found: dict[str, str] = {}
+    for name in sorted(names, key=passes):
+        if time.monotonic() > until:
+            break
+        try:
+            (tried,) = explain_by_methods(model, content, methods=name, target="predicted")
+        except ItemError:
+            continue  # about this trial, not about the method
+        if tried.error is not None and not tried.attributions:
+            found[name] = tried.error
+    return found
+
+
+def _trial(model: "LoadedModel") -> Any:
+    if model.modality == "text":
+        return _TRIAL_TEXT
+    import numpy as np
+
+    values = np.random.default_rng(0).integers(0, 256, (_TRIAL_SIDE, _TRIAL_SIDE, 3))
+    return values.astype(np.uint8)
+
+
+def _explained(model: "LoadedModel", asked: LiveRequest, content: Any) -> dict[str, Any]:
+    from transexplain.explaining import Request
+
+    base = Request.from_plan(asked.plan)
+    target = _target(asked.target, base.names)
+    item = Item(id="given", index=0, content=content)
+    outcome: ItemOutcome | None = None
+    columns = []
+    for method in asked.methods:
+        begun = time.perf_counter()
+        column: dict[str, Any] = {"method": method.name, "error": None, "explanations": []}
+        try:
+            done = _one(model, item, replace(base, method=method, targets=(target,)))
+        except (ConfigurationError, EngineError) as error:
+            column["error"] = str(error)
+        else:
+            outcome = done.outcome or outcome
+            column["explanations"] = [_document(one) for one in done.attributions]
+            column["drawn"] = list(_drawn(content, done.attributions))
+        column["seconds"] = time.perf_counter() - begun
+        columns.append(column)
+    if outcome is None:
+        reasons = " ".join(f"{one['method']}: {one['error']}" for one in columns)
+        raise RequestError(422, "This cannot be explained", reasons)
+    return {**_outcome(model, outcome), "columns": columns, "picture": _picture(content)}
+
+
+def _one(model: "LoadedModel", item: Item, request: "Request") -> "Explained":
+    from transexplain.explaining import explain_items
+
+    (done,) = explain_items(model, [item], request)
+    if done.failure is not None:
+        raise ItemError(done.failure.kind, done.failure.message)
+    return done
+
+
+def _target(spec: str, names: ClassNames) -> "Target":
+    target = parse_target(spec, names)
+    if target.kind == "label":
+        raise RequestError(422, "No label", "What is given here has no label; choose a class.")
+    count = len(names.classes) if target.kind == "all" else target.k
+    if count > _MOST_TARGETS:
+        raise RequestError(
+            422, "Too many classes", f"At most {_MOST_TARGETS} classes are explained at once."
+        )
+    return target
+
+
+def _outcome(model: "LoadedModel", outcome: "ItemOutcome") -> dict[str, Any]:
+    logits = outcome.logits
+    known = len(model.classes) == len(logits)
+    names = model.classes if known else tuple(map(str, range(len(logits))))
+    return {
+        "predicted": outcome.predicted,
+        "logits": [[name, value] for name, value in zip(names, logits, strict=True)],
+        "positions": outcome.positions,
+        "truncated": outcome.truncated,
+    }
+
+
+def _document(one: Attribution) -> dict[str, Any]:
+    ledger = one.ledger
+    found: dict[str, Any] = {
+        "target": one.target,
+        "rank": one.rank,
+        "class_name": one.class_name,
+        "method": one.method,
+        "at": one.at,
+        "unit": one.unit,
+        "logit": one.logit,
+        "relevance": one.relevance.tolist(),
+        "prefix_relevance": list(one.prefix_relevance),
+        "words": [],
+        "tokens": [],
+        "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
+        "notes": list(one.notes),
+    }
+    if not isinstance(one.features, PatchGrid):
+        _, spans = spans_of(one)
+        found["words"] = [[span.start, span.end, span.relevance] for span in spans]
+        found["tokens"] = [
+            {"text": token.text, "start": token.start, "end": token.end, "special": token.special}
+            for token in one.features
+        ]
+    return found
+
+
+def _drawn(content: Any, attributions: Sequence[Attribution]) -> Iterator[str]:
+    """Heatmaps over the picture in pale grey, each on its own scale, as `data:` addresses."""
+    if isinstance(content, str):
+        return
+    from transexplain.reports.heatmap import data_uri, muted, overlay, resized
+
+    ground = muted(resized(content, smallest=_SMALL, largest=_LARGE))
+    for one in attributions:
+        assert isinstance(one.features, PatchGrid)
+        yield data_uri(overlay(ground, one.relevance, alpha=_ALPHA, box=one.features.box))
+
+
+def _picture(content: Any) -> str | None:
+    if isinstance(content, str):
+        return None
+    from transexplain.reports.heatmap import data_uri, resized
+
+    return data_uri(resized(content, smallest=_SMALL, largest=_LARGE))
+
+
+def without_groups(plan: AuditPlan) -> AuditPlan:
+    """A plan with what explaining one item needs, which is small."""
+    return replace(plan, groups=(), second=(), lexicons=(), check=None)
+
+
+def plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer without what is only drawn."""
+    columns = [{k: v for k, v in one.items() if k != "drawn"} for one in document["columns"]]
+    kept = {k: v for k, v in document.items() if k not in ("columns", "picture", "refused")}
+    return {**kept, "logits": dict(document["logits"]), "methods": columns}

@@ -1,0 +1,221 @@
+"""Forms that do something: only a page of this server can send them, and within limits.
+
+A page elsewhere can make a browser send any form here, with its cookies. It cannot read a page of
+this server, so it does not know the token that stands in the form; and what browsers say of where
+a request began is heeded, too.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.serve.access import COOKIE as LOGIN_COOKIE
+from orchestrator.serve.access import AccessRules
+from orchestrator.serve.replies import RefusedError
+
+COOKIE = "transexplain-form"
+TOKEN = "form_token"  #: name of the field
+_LASTS = 2 * 3600  #: seconds that a form may stay open
+_MADE = re.compile(r"[A-Za-z0-9_-]{43}")  #: what `secrets.token_urlsafe` gives
+_FIELDS = 20
+_DRAINED = 8  #: times the limit are read and dropped, so that a browser hears why
+_PATIENCE = 60  #: seconds in which a form has to come
+_SHOWN = 200  #: characters of a user's name in a log
+
+
+class Fields(NamedTuple):
+    """What a form holds."""
+
+    words: Mapping[str, str]
+    files: Mapping[str, bytes]
+    is_utf8: bool  #: the whole body; a browser sends texts so
+
+
+@dataclass(frozen=True)
+class OwnForms:
+    """Makes and checks the tokens of forms, each for one browser (or bearer) and one action."""
+
+    rules: AccessRules
+    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def user_of(self, request: Request) -> str:
+        """Who asks: the name that a proxy vouches for, `token`, or `local`."""
+        header = self.rules.user_header
+        if header is not None:
+            return request.headers.get(header, "").strip()[:_SHOWN]
+        return "local" if self.rules.everybody else "token"
+
+    def token(self, request: Request, action: str) -> tuple[str, str | None]:
+        """The token of a form, and the cookie that has to be set for it; None: it is there."""
+        browser, cookie = self._browser(request), None
+        if browser is None:
+            browser = cookie = secrets.token_urlsafe(32)
+        until = int(time.time() + _LASTS)
+        return f"{until}.{self._proof(request, browser, action, until)}", cookie
+
+    def keep(self, request: Request, response: Response, cookie: str | None) -> None:
+        """Set the cookie of `token`; it goes with requests that begin on pages of this server."""
+        if cookie is not None:
+            response.set_cookie(
+                COOKIE,
+                cookie,
+                httponly=True,
+                samesite="strict",
+                secure=request.url.scheme == "https",
+            )
+        # with no-referrer a browser would not say where a form was sent from
+        response.headers["Referrer-Policy"] = "same-origin"
+
+    def check(self, request: Request, action: str, given: str) -> None:
+        """Raise RefusedError where this is not the token of this action and browser."""
+        until, _, proof = given.partition(".")
+        browser = self._browser(request)
+        well_formed = until.isascii() and until.isdigit() and len(until) <= 12
+        if browser is None or not well_formed:
+            raise _stale()
+        wanted = self._proof(request, browser, action, int(until))
+        good = hmac.compare_digest(wanted.encode(), proof.encode("utf-8", "replace"))
+        if not good or int(until) <= time.time():
+            raise _stale()
+
+    def check_origin(self, request: Request) -> None:
+        """Raise RefusedError where a browser says that another site's page sends this."""
+        site = request.headers.get("sec-fetch-site")
+        origin = request.headers.get("origin")
+        if site is not None and site not in ("same-origin", "none"):
+            raise _elsewhere()
+        if origin is None or (origin == "null" and site is not None):
+            return  # no browser, or one that keeps it to itself and has said more above
+        if not self._is_own(origin, request.headers.get("host", "")):
+            raise _elsewhere()
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        try:
+            parts = urlsplit(origin)
+            name, place = parts.hostname, parts.netloc
+        except ValueError:
+            return False
+        if parts.scheme not in ("http", "https") or not name:
+            return False
+        # a proxy may call this server by another name than readers do
+        return place.lower() == host.lower() or name.rstrip(".") in self.rules.hosts
+
+    def _browser(self, request: Request) -> str | None:
+        """Names the browser by its cookie; a program with the token in a header needs none."""
+        if request.headers.get("authorization", "").partition(" ")[0].lower() == "bearer":
+            return "bearer"
+        cookie = request.cookies.get(COOKIE, "")
+        return cookie if _MADE.fullmatch(cookie) else None
+
+    def _proof(self, request: Request, browser: str, action: str, until: int) -> str:
+        login = request.cookies.get(LOGIN_COOKIE, "") if self.rules.token is not None else ""
+        parts = (self.user_of(request), login, browser, action, str(until))
+        text = b"".join(
+            len(one).to_bytes(4, "big") + one
+            for one in (part.encode("utf-8", "surrogatepass") for part in parts)
+        )
+        return hmac.new(self._key, text, hashlib.sha256).hexdigest()
+
+
+def _stale() -> RefusedError:
+    return RefusedError(
+        403,
+        "This form is too old",
+        "The form is not one of yours, or is older than two hours. Open its page again, and send "
+        "it from there; programs send form_token of the page's JSON, and its cookie.",
+    )
+
+
+def _elsewhere() -> RefusedError:
+    return RefusedError(
+        403, "Not from here", "Only a page of this server may ask for this. Nothing was done."
+    )
+
+
+async def fields_of(request: Request, most: int, what: str) -> Fields:
+    """The fields of a form of at most `most` bytes, in memory alone.
+
+    `what` names the limit in the message. Raises RefusedError.
+    """
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            body = await _body(request, most, what)
+    except TimeoutError:
+        raise RefusedError(
+            408, "Too slow", f"The form did not come within {_PATIENCE} s."
+        ) from None
+    return await parsed(request.headers, body)
+
+
+async def parsed(headers: Headers, body: bytes) -> Fields:
+    """The fields of a form that is here; raises RefusedError."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/x-www-form-urlencoded":
+            text = body.decode("ascii")
+            pairs = parse_qsl(text, True, errors="strict", max_num_fields=_FIELDS)
+            return Fields(dict(pairs), {}, True)
+        if kind == "multipart/form-data":
+            return await _parts(headers, body)
+    except (MultiPartException, ValueError, KeyError) as error:
+        reason = error.message if isinstance(error, MultiPartException) else "it is damaged"
+        raise RefusedError(400, "Not a form", f"The form cannot be read: {reason}.") from None
+    raise RefusedError(
+        415,
+        "Not a form",
+        "Send multipart/form-data, or application/x-www-form-urlencoded for texts.",
+    )
+
+
+async def _parts(headers: Headers, body: bytes) -> Fields:
+    async def stream() -> AsyncIterator[bytes]:
+        yield body
+
+    parser = MultiPartParser(
+        headers,
+        stream(),  # type: ignore[arg-type]
+        max_files=2,
+        max_fields=_FIELDS,
+        max_part_size=len(body) + 1,
+    )
+    parser.spool_max_size = len(body) + 1  # nothing goes to a file
+    form: FormData = await parser.parse()
+    words = {name: one for name, one in form.multi_items() if isinstance(one, str)}
+    files = {
+        name: await one.read() for name, one in form.multi_items() if isinstance(one, UploadFile)
+    }
+    await form.close()
+    return Fields(words, files, _is_utf8(body))
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+async def _body(request: Request, most: int, what: str) -> bytes:
+    found, size = bytearray(), 0
+    async for some in request.stream():
+        size += len(some)
+        if size <= most:
+            found += some
+        elif size > _DRAINED * most:
+            break
+    if size > most:
+        raise RefusedError(413, "Too large", f"{what} This one is larger; nothing was read of it.")
+    return bytes(found)

@@ -1,0 +1,49 @@
+"""What a request is answered: a page or its JSON, and what went wrong in plain words."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from orchestrator.serve import drawn_pages
+
+#: key of a request's scope: whether its path asked for JSON
+JSON = "transexplain.json"
+START = ("/", "all runs")
+
+
+class RefusedError(Exception):
+    """A request that is not carried out: status, title and text of the page that says why."""
+
+    def __init__(self, status: int, title: str, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.status, self.title, self.text, self.headers = status, title, text, headers
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the path or the Accept header asks for JSON and for no page."""
+    accepted = request.headers.get("accept", "")
+    return bool(request.scope.get(JSON)) or (
+        "application/json" in accepted and "text/html" not in accepted
+    )
+
+
+def sent(body: bytes, as_json: bool, status: int = 200, **headers: str) -> Response:
+    """The answer with a page, or with JSON."""
+    kind = "application/json" if as_json else "text/html; charset=utf-8"
+    return Response(body, status, headers={"Vary": "Accept", **headers}, media_type=kind)
+
+
+def problem(
+    request: Request, status: int, title: str, text: str, back: tuple[str, str], **headers: str
+) -> Response:
+    """What went wrong, with the address and name of a page to go on to."""
+    if wants_json(request):
+        return sent(drawn_pages.json_bytes({"error": text}), True, status, **headers)
+    body = drawn_pages.html(
+        "problem", title=title, text=text, back=back, here="problem", **features_of(request)
+    )
+    return sent(body, False, status, **headers)
+
+
+def features_of(request: Request) -> dict[str, bool]:
+    """What this server does besides reading, for templates: `operate`, `live`."""
+    return dict(getattr(request.app.state, "features", {}))

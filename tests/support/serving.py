@@ -1,0 +1,28 @@
+"""Clients of the pages with forms that do something, and forms as a browser fills them."""
+
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from orchestrator.serve.access import AccessRules
+from orchestrator.serve.application import application
+from transexplain.store.database import Database
+
+JSON = {"Accept": "application/json"}
+OWN = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+
+
+def acting_client(
+    reading: Database, *, rules: AccessRules | None = None, client: Any = None, **features: Any
+) -> TestClient:
+    """A client of a server at http://localhost with `operator` or `desk`; to be entered."""
+    app = application(reading, rules or AccessRules(), **features)
+    more = {} if client is None else {"client": client}
+    return TestClient(app, base_url="http://localhost", follow_redirects=False, **more)
+
+
+def form_of(client: TestClient, address: str, **headers: str) -> dict[str, Any]:
+    """The JSON of a form's page, whose cookie the client keeps."""
+    answer = client.get(address, headers={**JSON, **headers})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
