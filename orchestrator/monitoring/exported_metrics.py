@@ -10,7 +10,7 @@ from typing import Literal
 from transexplain.store import fleet_state
 
 PREFIX = "transexplain_"
-#: runs of which each series is told at most, the newest; those beyond count in the sums alone
+#: runs that have series of their own at most, the newest; those beyond count in the sums alone
 MOST_RUNS = 50
 #: workers of each run, those last heard of; schedules; kinds of failure of a run, the most frequent
 MOST_WORKERS, MOST_SCHEDULES, MOST_KINDS = 100, 100, 20
@@ -70,7 +70,7 @@ _CURRENT = f"runs that run or ended within {fleet_state.RECENT / 3600:.0f} hours
 _SAVED = f"by shards saved of {_CURRENT}"
 
 _FLEET = (
-    _gauge("up", "", "Whether the database answers; without it nothing else is told", "stays"),
+    _gauge("up", "", "Whether the database answers; without it nothing else is exported", "stays"),
     _gauge("runs", "state", "Runs", "stays"),
     _gauge("shards", "state", f"Shards of {_CURRENT}", "stays"),
     _gauge("items_explained", "", f"Items explained of {_CURRENT}", "stays"),

@@ -142,12 +142,12 @@ def _put_queues(samples: MetricSamples, figures: FleetFigures, queues: Mapping[s
 
 
 def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures) -> None:
-    """Of workers that hold shards of the runs that are told of."""
-    told = {one.id for one in figures.runs}
+    """Of workers that hold shards of the runs that are exported."""
+    exported = {one.id for one in figures.runs}
     held: Counter[str] = Counter()
     for one in sorted(now.workers, key=lambda one: one.heartbeat_age):
         held[one.run_id] += 1
-        if one.run_id in told and held[one.run_id] <= MOST_WORKERS:
+        if one.run_id in exported and held[one.run_id] <= MOST_WORKERS:
             of = (one.run_id, one.name)
             samples.put("worker_leases", one.shards, *of)
             samples.put("worker_heartbeat_age_seconds", one.heartbeat_age, *of)
@@ -156,10 +156,10 @@ def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures)
 
 def _put_workers(samples: MetricSamples, figures: FleetFigures) -> None:
     """What each worker saved; those last heard of come first."""
-    told: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for one in figures.saved:
-        told[one.run_id] += 1
-        if told[one.run_id] > MOST_WORKERS:
+        counted[one.run_id] += 1
+        if counted[one.run_id] > MOST_WORKERS:
             continue
         of = (one.run_id, one.worker, one.hardware)
         samples.put("worker_shards", one.shards, *of)

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 PATH = "/runs/{run}/operate/{action}"
 _FORM_BYTES = 16_384
 _NO_BROKER = (
-    "No broker is configured here (TRANSEXPLAIN_BROKER_URL), so nobody was told. Processes that "
+    "No broker is configured here (TRANSEXPLAIN_BROKER_URL), so no worker got a message. Processes that "
     "work on the run already go on with it; else run `transexplain resume {run}` where its model "
     "and data are."
 )
@@ -105,12 +105,12 @@ def _again(operator: Operator, run_id: str, *, failed: bool = False) -> _Done:
     if not operator.has_broker:
         return _Done(f"{found} {_NO_BROKER.format(run=run_id)}", queued)
     try:
-        told = run_actions.send_hints(operator.db, operator.settings, run_id)
+        sent = run_actions.send_hints(operator.db, operator.settings, run_id)
     except BrokerError as error:
         log.warning("%s", error)
         away = "The broker does not answer; workers hear of the shards when a sweep reaches it."
         return _Done(f"{found} {away}", queued)
-    return _Done(f"{found} Workers were told of {counted(told, 'shard')}.", queued, told)
+    return _Done(f"{found} Workers got messages about {counted(sent, 'shard')}.", queued, sent)
 
 
 ACTIONS: Mapping[str, _Action] = {

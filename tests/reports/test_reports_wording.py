@@ -29,6 +29,7 @@ def test_numbers_of_sentences_keep_tiny_ones_apart_from_zero() -> None:
 def test_powers_of_ten() -> None:
     assert power(4.2e-7) == "4.2\u00a0\u00d7\u00a010⁻⁷"
     assert power(5e-6) == "5\u00a0\u00d7\u00a010⁻⁶"
+    assert power(-5e-6) == "\N{MINUS SIGN}5\u00a0\u00d7\u00a010⁻⁶"
     assert power(0.0) == "0"
 
 

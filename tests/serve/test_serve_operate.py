@@ -230,7 +230,7 @@ def test_workers_are_told_by_the_broker(
 
     settings = Settings(broker_url=redis_url, queue=queue_name)
     done = act(acting(settings=settings, has_broker=True), open_run, "resume").json()
-    assert done["hints_sent"] == 1 and "Workers were told of 1 shard" in done["done"]
+    assert done["hints_sent"] == 1 and "Workers got messages about 1 shard" in done["done"]
     name = queue_of(settings, runs.get(db, open_run).plan)
     assert queue.depth(settings, name) == 1
 

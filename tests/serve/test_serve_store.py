@@ -183,3 +183,18 @@ def _with_texts(client: TestClient, run_id: str) -> None:
         assert page.status_code == 200 and "not readable" not in page.text, name
     found = client.get(_addresses(run_id)["items"], headers={"Accept": "application/json"}).json()
     assert len(found["items"]) == 36
+
+
+@pytest.mark.postgres
+def test_a_plan_that_sql_cannot_read_is_no_obstacle_to_a_search(postgres_url: str) -> None:
+    """PostgreSQL reads no JSON in which any string has a NUL."""
+    with open_database(postgres_url, upgrade=True) as db:
+        run_id = biased_run(db)
+        with db.begin() as connection:
+            connection.execute(
+                text("UPDATE run SET plan = replace(CAST(plan AS text), :of, :by)::json"),
+                {"of": '"text"', "by": '"te\\u0000xt"'},
+            )
+            connection.execute(text("DELETE FROM run_result"))
+        assert browsing.list_page(db, model="no such model") == []
+        assert run_id in [one.id for one in browsing.list_page(db)]

@@ -57,7 +57,8 @@ def power(value: float) -> str:
         return f"{value:g}"
     digits, _, exponent = f"{value:.1e}".partition("e")
     raised = str(int(exponent)).translate(_SUPERSCRIPT)
-    return f"{digits.removesuffix('.0')}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
+    digits = digits.removesuffix(".0").replace("-", _MINUS)
+    return f"{digits}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
 
 
 def class_phrase(target: str, class_name: str, classes: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    not_,
     select,
     text,
     tuple_,
@@ -137,8 +138,10 @@ def _listed() -> Select[Any]:
 
 
 def _model(db: Database) -> ColumnElement[str]:
-    """The plan is looked into where a run has no results yet."""
-    document = case((run_result.c.run_id.is_(None), type_coerce(run.c.plan, Text)))
+    """The plan is looked into where a run has no results yet, and where SQL can read it."""
+    plan_text = type_coerce(run.c.plan, Text)
+    readable = not_(plan_text.contains("\\u0000"))  # PostgreSQL refuses JSON with a NUL in any string
+    document = case((and_(run_result.c.run_id.is_(None), readable), plan_text))
     # SQLite reads JSON from text as it is
     plain = db.engine.name == "sqlite"
     plan: Any = type_coerce(document, JSON) if plain else cast(document, JSON)

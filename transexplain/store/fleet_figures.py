@@ -1,4 +1,4 @@
-"""What monitors are told of the newest runs: counts by run and worker, histograms over shards.
+"""What monitors read of the newest runs: counts by run and worker, histograms over shards.
 
 One transaction that reads a row for each shard of these runs, and nothing of their items but why
 some failed. Histograms are of saved shards, but for that of leases, which is of those held now.
@@ -103,7 +103,7 @@ class FigureReader:
     """Reads the figures again and again; what the plan of a run says is read once."""
 
     db: Database
-    recent: float  #: seconds since the end of a run in which it is still told of
+    recent: float  #: seconds since the end of a run in which it is still counted
     most: int  #: runs
     _plans: dict[str, dict[str, str]] = field(default_factory=dict)
 
