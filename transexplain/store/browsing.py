@@ -140,7 +140,8 @@ def _listed() -> Select[Any]:
 def _model(db: Database) -> ColumnElement[str]:
     """The plan is looked into where a run has no results yet, and where SQL can read it."""
     plan_text = type_coerce(run.c.plan, Text)
-    readable = not_(plan_text.contains("\\u0000"))  # PostgreSQL refuses JSON with a NUL in any string
+    # PostgreSQL refuses JSON with a NUL in any string
+    readable = not_(plan_text.contains("\\u0000"))
     document = case((and_(run_result.c.run_id.is_(None), readable), plan_text))
     # SQLite reads JSON from text as it is
     plain = db.engine.name == "sqlite"
