@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_models import bert, text_items, vit, wordpiece
+from tiny_evaluations import evaluated, plan_of, three_classes
+from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating import curve_scores as scoring
-from transexplain.evaluating.evaluate_items import evaluate_items
-from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.evaluating.metrics import curve_of
-from transexplain.explaining import Request
-from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports.evaluation import tables_of
 from transexplain.types.items import Attribution, Item
@@ -31,9 +28,7 @@ from transexplain.types.scores import (
     MetricScore,
     MetricSpec,
 )
-from transexplain.types.targets import ClassNames, parse_target
 
-NAMES = {0: "bad", 1: "so-so", 2: "good"}
 TEXTS = (
     "a nice film goods",
     "unbelievably nice goods - e x",
@@ -46,8 +41,7 @@ LABELS = ("good", "bad", "so-so", "good", "bad")
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    module = bert(id2label=NAMES, initializer_range=0.5).double()
-    return te.wrap(module, tokenizer=wordpiece(), modality="text")
+    return three_classes()
 
 
 @pytest.fixture(scope="module")
@@ -77,22 +71,8 @@ def scored(
     metrics: tuple[Any, ...],
     target: str = "predicted",
 ) -> tuple[list[MetricScore], EvaluationPlan]:
-    plan = EvaluationPlan(
-        methods=tuple(
-            one
-            if isinstance(one, EvaluatedMethod)
-            else EvaluatedMethod(label=one, method=MethodSpec(name=one))
-            for one in methods
-        ),
-        metrics=tuple(
-            one if isinstance(one, MetricSpec) else MetricSpec(name=one) for one in metrics
-        ),
-        targets=(target,),
-    )
-    names = ClassNames(model.classes)
-    request = Request(method=MethodSpec(), targets=(parse_target(target, names),), names=names)
-    evaluation = Evaluation(request=request, plan=plan, rows=len(items))
-    ends = list(evaluate_items(model, items, evaluation, observer=Silent()))
+    plan = plan_of(methods, metrics, targets=(target,))
+    ends = evaluated(model, items, plan)
     return [score for end in ends for score in end.scores], plan
 
 
