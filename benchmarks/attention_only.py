@@ -1,11 +1,12 @@
 """Tables 1 and 2 of Ali et al. 2022 on SST-2, on a network of the kind that the authors used.
 
-    python -m benchmarks.attention_only --shared DIR --out DIR [--phrases N] [--epochs N] [--items N]
+    python -m benchmarks.attention_only --shared DIR --out DIR [--phrases N] [--epochs N]
+                                        [--items N]
 
 The authors' released network is no BERT encoder: three blocks of self-attention and a norm, without
 feed-forward layers, behind the embeddings of a pretrained BERT. Here it has the word embeddings of
-`models/minilm-sst2` below --shared, which stay as they are, and is trained on `text/sst2_train.tsv.gz`
-(or read from --out, where an earlier call left it). Sentences of `text/sst2_dev.tsv.gz` are
+`models/minilm-sst2` below --shared, which stay as they are, and is trained on
+`text/sst2_train.tsv.gz` (or read from --out, where an earlier call left it). Sentences of `text/sst2_dev.tsv.gz` are
 explained for their label; tokens are replaced by UNK. Attention flow needs
 `pip install 'transexplain[flow]'`.
 """
@@ -76,7 +77,9 @@ class Block(nn.Module):
 class AttentionOnly(nn.Module):
     """Embeddings, blocks, a tanh pooler on the class token and a linear classifier."""
 
-    def __init__(self, embeddings: nn.Module, hidden: int, blocks: int = 3, heads: int = 12) -> None:
+    def __init__(
+        self, embeddings: nn.Module, hidden: int, blocks: int = 3, heads: int = 12
+    ) -> None:
         super().__init__()
         self.embeddings = embeddings
         self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(blocks))
@@ -111,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     network.eval()
     model = te.wrap(network, modality="text", tokenizer=tokenizer, classes=CLASSES)
     rows = _rows(options.shared, "dev")
-    print(f"accuracy on {len(rows)} sentences of the development set {_accuracy(network, tokenizer, rows):.3f}")
+    right = _accuracy(network, tokenizer, rows)
+    print(f"accuracy on {len(rows)} sentences of the development set {right:.3f}")
     items = [
         Item(id=str(n), index=n, content=text, label=CLASSES[label])
         for n, (label, text) in enumerate(rows[: options.items])
@@ -119,14 +123,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(_lines(model, items)))
 
 
-def train(network: AttentionOnly, tokenizer: Any, rows: list[tuple[int, str]], options: Any) -> None:
+def train(
+    network: AttentionOnly, tokenizer: Any, rows: list[tuple[int, str]], options: Any
+) -> None:
     """AdamW with a cosine; the weights of the epoch that is best on phrases held out are kept."""
     order = np.random.default_rng(0).permutation(len(rows))
     held, used = order[:HELD_OUT], order[HELD_OUT : HELD_OUT + options.phrases]
     given = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(given, lr=RATE, weight_decay=0.01)
     steps = options.epochs * -(-len(used) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, RATE, total_steps=steps, pct_start=0.1
+    )
     best, kept, begun = 0.0, {}, time.perf_counter()
     for epoch in range(options.epochs):
         network.train()
@@ -139,7 +147,10 @@ def train(network: AttentionOnly, tokenizer: Any, rows: list[tuple[int, str]], o
             optimizer.step()
             schedule.step()
         found = _accuracy(network, tokenizer, [rows[one] for one in held])
-        print(f"  epoch {epoch + 1}: {found:.3f} held out, {time.perf_counter() - begun:.0f} s", flush=True)
+        print(
+            f"  epoch {epoch + 1}: {found:.3f} held out, {time.perf_counter() - begun:.0f} s",
+            flush=True,
+        )
         if found > best:
             best, kept = found, {name: one.clone() for name, one in network.state_dict().items()}
     network.load_state_dict(kept)

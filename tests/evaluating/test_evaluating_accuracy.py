@@ -298,9 +298,7 @@ def test_later_draws_are_what_the_method_gives_and_run_no_model(
             assert made.relevance.shape == other.relevance.shape
     passes = []
     plain = InputLayerForward.of
-    monkeypatch.setattr(
-        InputLayerForward, "of", lambda *given: passes.append(1) or plain(*given)
-    )
+    monkeypatch.setattr(InputLayerForward, "of", lambda *given: passes.append(1) or plain(*given))
     scored(model, labelled(), (random_of(4),), ("activation",))
     assert len(passes) == 1
 

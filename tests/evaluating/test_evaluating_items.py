@@ -13,7 +13,7 @@ from tiny_models import text_items, vit
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.evaluate_items import Evaluated
-from transexplain.evaluating.evaluation_bench import Evaluation, Stopwatch
+from transexplain.evaluating.evaluation_bench import Stopwatch
 from transexplain.evaluating.metrics import curve_of
 from transexplain.explaining import Stopped
 from transexplain.explaining.item_loop import Silent

@@ -139,7 +139,7 @@ def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
     assert {one.notes for one in cut} == {(), (reported,)}
 
 
-def algorithm_1(
+def algorithm_1(  # noqa: PLR0917 - the lines of the algorithm by name
     module: Any, language_model: Any, text: str, layer: int, weigh: Callable[[Tensor], Tensor],
     tau: int | None = None, pooled: bool = False, text_only: bool = False,
     other: list[float] | None = None,

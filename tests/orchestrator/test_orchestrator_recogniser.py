@@ -111,7 +111,7 @@ def test_a_text_that_the_recogniser_fails_on_costs_itself_alone(audit: Audit) ->
 
 
 def test_a_recogniser_that_fails_on_every_text_is_no_run(audit: Audit) -> None:
-    with pytest.raises(ConfigurationError, match="fails on every text.*no names today"):
+    with pytest.raises(ConfigurationError, match=r"fails on every text.*no names today"):
         audit({"recogniser": "entity_recognisers:broken", "check": 6})
 
 

@@ -72,8 +72,8 @@ def molecule_graph(smiles: str) -> dict[str, Any]:
         `node_features` (T, F) as `ATOM_FEATURES` names them; `edge_kinds` (T, T), 0 or the place
         of the bond in `BOND_KINDS`, counted from 1; `distances` and `degrees` (T,) as
         `graph_structure.structure` has them, which a model reads; and beside them `edges`,
-        `node_names` (the element as SMILES has it, aromatic in lower case), `node_positions` (T, 2) of a drawing,
-        `node_groups` as `substructures` finds them, and `text`, the SMILES.
+        `node_names` (the element as SMILES has it, aromatic in lower case), `node_positions`
+        (T, 2) of a drawing, `node_groups` as `substructures` finds them, and `text`, the SMILES.
 
     Raises ItemError `bad-smiles`, ConfigurationError where RDKit is missing.
     """

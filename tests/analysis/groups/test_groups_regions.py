@@ -214,8 +214,9 @@ def test_verdicts_speak_of_what_was_hidden(kind: Kind) -> None:
     absent = judged([], no_swaps="groups.check is 0", kind=kind)
     assert absent.reasons[0] == f"none of its {kind}s was hidden: groups.check is 0"
     printed = [one for verdict in (found, none, few, loose, absent) for one in verdict.reasons]
-    others = ("swap", "mentions were", "text", {"region": "substruct", "substructure": "region"}[kind])
-    assert not [one for one in printed if any(word in one for word in others)]
+    other = {"region": "substruct", "substructure": "region"}[kind]
+    words = ("swap", "mentions were", "text", other)
+    assert not [one for one in printed if any(word in one for word in words)]
 
 
 def test_any_order_gives_the_same_and_json_comes_back() -> None:

@@ -79,9 +79,7 @@ class Recogniser:
         if self.find_together is not None and len(texts) > 1:
             try:
                 answers = [list(one) for one in self.find_together(texts)]
-                return [
-                    self._checked(text, one) for text, one in zip(texts, answers, strict=True)
-                ]
+                return [self._checked(text, one) for text, one in zip(texts, answers, strict=True)]
             except Exception:  # noqa: BLE001 - one by one it shows which text it was
                 pass
         return [self._alone(text) for text in texts]

@@ -88,7 +88,8 @@ def overlap(details: Sequence[Mapping[str, Any]]) -> Scored:
     fewer than k words; where all have k, the mean over pairs is the paper's sum over pairs by
     C (C - 1) / 2 times k). The curve is the mean over the pairs of classes that have words, the
     value the mean of the curve. The detail holds the first `LISTED` words of every class with
-    their scores and, of every pair, those that both list. Details without words (items that failed) are left out.
+    their scores and, of every pair, those that both list. Details without words (items that
+    failed) are left out.
     """
     given = [detail for detail in details if detail.get("words")]
     weighed = bool(given) and all("rarity" in detail for detail in given)
