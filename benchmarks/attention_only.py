@@ -6,9 +6,9 @@
 The authors' released network is no BERT encoder: three blocks of self-attention and a norm, without
 feed-forward layers, behind the embeddings of a pretrained BERT. Here it has the word embeddings of
 `models/minilm-sst2` below --shared, which stay as they are, and is trained on
-`text/sst2_train.tsv.gz` (or read from --out, where an earlier call left it). Sentences of `text/sst2_dev.tsv.gz` are
-explained for their label; tokens are replaced by UNK. Attention flow needs
-`pip install 'transexplain[flow]'`.
+`text/sst2_train.tsv.gz` (or read from --out, where an earlier call left it). Sentences of
+`text/sst2_dev.tsv.gz` are explained for their label; tokens are replaced by UNK. Attention flow
+needs `pip install 'transexplain[flow]'`.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.dispatch.queue import check_broker
-from orchestrator.schedule import verdict_posts
+from orchestrator.schedule import signed_post
 from transexplain.addresses import check_broker_url, shown_url, without_secrets
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
@@ -65,9 +65,9 @@ def shown_by_broker(url: str) -> str:
 
 def shown_by_webhook(url: str) -> str:
     try:
-        verdict_posts.post(url, {}, key=b"key", delivery="once")
+        signed_post.post(url, b"{}", key=b"key", delivery="once")
     except TransExplainError as error:
-        return f"{verdict_posts.shown(url)} {error}"
+        return f"{signed_post.shown(url)} {error}"
     raise AssertionError("nobody listens there")
 
 
@@ -268,15 +268,15 @@ def test_an_invalid_database_is_named(url: str, printed: str) -> None:
 )
 def test_an_invalid_webhook_is_named(url: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
-        verdict_posts.check(url)
+        signed_post.check(url)
     with pytest.raises(ConfigurationError, match=printed):  # one that an earlier version stored
-        verdict_posts.post(url, {}, key=b"key", delivery="once")
+        signed_post.post(url, b"{}", key=b"key", delivery="once")
 
 
 def test_valid_webhooks_are_accepted() -> None:
-    verdict_posts.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
-    verdict_posts.check("http://[::1]:8080/x")
-    assert verdict_posts.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"
+    signed_post.check("https://hooks.example/a/GUID@GUID/b?c=d&e")
+    signed_post.check("http://[::1]:8080/x")
+    assert signed_post.shown("https://hooks.example:8443/secret") == "https://hooks.example:8443"
 
 
 def test_messages_of_drivers_lose_the_pieces_of_secrets() -> None:

@@ -105,7 +105,15 @@ class BrokerError(InfrastructureError):
 
 
 class WebhookError(InfrastructureError):
-    """A verdict could not be posted; it is tried again."""
+    """A verdict could not be delivered; it is tried again unless the receiver refuses for good.
+
+    `final`: no attempt will be answered differently. `wait`: seconds that the receiver asked for.
+    """
+
+    def __init__(self, message: str, *, final: bool = False, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.final = final
+        self.wait = wait
 
 
 class FencedError(InfrastructureError):

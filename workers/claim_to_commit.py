@@ -220,6 +220,10 @@ class Workbench:
                     keeper.touch()
                     with self.meter.committing():
                         closed = self._commit(claim, result)
+                    records = [*result.attributions, *result.outcomes, *result.mentions]
+                    del unfinished, result
+                    while records:  # to free thousands at once would hold up all threads
+                        records.pop()
         except (Stopped, KeyboardInterrupt) as ended:
             if not keeper.lost:
                 shards.give_back(self.db, claim)

@@ -1,4 +1,4 @@
-"""URLs of webhooks, databases and brokers, and how they are shown.
+"""URLs of webhooks, mail servers, databases and brokers, and how they are shown.
 
 The first line says which. `SECRET` in the rest stands for a password, where one may be: between
 the first `:` behind the scheme and the last `@`, and in the value of an option that takes one.
@@ -7,7 +7,7 @@ the first `:` behind the scheme and the last `@`, and in the value of an option 
 import re
 
 from fuzz.guard import promise
-from orchestrator.schedule import verdict_posts
+from orchestrator.schedule import signed_post, verdict_mail
 from transexplain.addresses import shown_url
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings
@@ -49,8 +49,11 @@ def _with_password(url: str) -> str:
 
 def _used(kind: bytes, url: str) -> str:
     if kind == b"webhook":
-        verdict_posts.check(url)
-        return verdict_posts.shown(url)
+        signed_post.check(url)
+        return signed_post.shown(url)
+    if kind == b"smtp":
+        server = verdict_mail.read_server(url)
+        return f"{server.shown} {server!r}"
     if kind == b"database":
         database = Database(url)
         database.close()

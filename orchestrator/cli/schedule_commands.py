@@ -1,23 +1,25 @@
 """Verbs of scheduled audits: schedule, sweep, beat."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 import typer
 
 from orchestrator.cli import options as opt
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, InfrastructureError
 
 if TYPE_CHECKING:
     from transexplain.settings import Settings
     from transexplain.store.database import Database
-    from transexplain.store.schedules import Schedule
+    from transexplain.store.deliveries import Receiver, ReceiverKind
+    from transexplain.store.schedules import Fire, Schedule
 
 Name = Annotated[str, typer.Argument(help="name of the schedule")]
 Work = Annotated[
@@ -26,6 +28,21 @@ Work = Annotated[
 ReportDir = Annotated[
     Path, typer.Option("--out", "-o", "--report-dir", help="folder of the reports")
 ]
+Webhooks = Annotated[
+    list[str] | None,
+    typer.Option("--webhook", help="http(s) address that verdicts are posted to; may be repeated"),
+]
+Formats = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--webhook-format",
+        help="json (default), slack or teams: of all webhooks, or repeated for each in their order",
+    ),
+]
+Emails = Annotated[
+    list[str] | None,
+    typer.Option("--email", help="address that verdicts are mailed to; may be repeated"),
+]
 #: seconds between two ticks
 EVERY = 30.0
 
@@ -33,13 +50,14 @@ EVERY = 30.0
 def schedule_group() -> typer.Typer:
     """The verb `schedule` with its own verbs."""
     group = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False)
-    for verb in (add, pause, resume, remove, run_now, tick):
+    for verb in (add, show, pause, resume, remove, run_now, tick):
         group.command()(verb)
     group.command("list")(list_)
+    group.command("test")(test_)
     return group
 
 
-def add(
+def add(  # noqa: PLR0913 - what a schedule is made of
     name: Name,
     spec: Annotated[Path, typer.Argument(help="audit specification (YAML)")],
     *,
@@ -50,9 +68,9 @@ def add(
     on_change: Annotated[
         bool, typer.Option("--on-change", help="only where the model or its data have changed")
     ] = False,
-    webhook: Annotated[
-        str | None, typer.Option("--webhook", help="http(s) address that verdicts are posted to")
-    ] = None,
+    webhook: Webhooks = None,
+    webhook_format: Formats = None,
+    email: Emails = None,
     set_: opt.Set = None,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -70,7 +88,7 @@ def add(
             cron=cron,
             time_zone=time_zone,
             on_change=on_change,
-            webhook_url=webhook,
+            receivers=_receivers(webhook or (), webhook_format or (), email or ()),
         )
         typer.echo(_line(made))
 
@@ -88,12 +106,37 @@ def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
             typer.echo("no schedules yet; `transexplain schedule add --help` says how to make one")
         for one in found:
             typer.echo(_line(one))
-            for fire in schedules.fires(store, one.name, limit=1):
-                what = f"run {fire.run_id}" if fire.run_id else "nothing had changed"
-                posted = f", verdict {fire.post}" if fire.post else ""
-                typer.echo(f"  {_when(one, fire.at)}: {what}{posted}")
-            if one.error:
-                typer.echo(f"  could not be prepared: {one.error}")
+            _echo_fires(one, schedules.fires(store, one.name, limit=1))
+
+
+def show(name: Name, *, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
+    """Show one schedule, its receivers and what became of its last fires at each of them."""
+    from orchestrator.schedule.verdict_posts import shown
+    from transexplain.store import schedules
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        one = schedules.get(store, name)
+        if json_:
+            typer.echo(json.dumps(_document(store, one), indent=2))
+            return
+        typer.echo(_line(one))
+        for number, receiver in enumerate(one.receivers, 1):
+            typer.echo(f"  receiver {number}: {receiver.kind}, {shown(receiver)}")
+        _echo_fires(one, schedules.fires(store, name))
+
+
+def test_(name: Name, *, db: opt.DatabaseUrl = None) -> None:
+    """Send a test message to every receiver of a schedule now; exit code 4 where one fails."""
+    from orchestrator.schedule.verdict_posts import send_trial, shown
+    from transexplain.store import schedules
+
+    with opt.open_store(opt.settings_with(db)) as store:
+        made = send_trial(schedules.get(store, name))
+    for one in made:
+        said = one.answer or f"failed: {one.error}"
+        typer.echo(f"receiver {one.number}, {one.receiver.kind}, {shown(one.receiver)}: {said}")
+    if any(one.error is not None for one in made):
+        raise typer.Exit(InfrastructureError.exit_code)
 
 
 def pause(name: Name, *, db: opt.DatabaseUrl = None) -> None:
@@ -224,7 +267,32 @@ def _dispatch(
             run_local(store, run_id, settings, stop=stop)
         finish.report(store, run_id, report_dir)
     for delivery in deliver(store):
-        typer.echo(f"schedule {delivery.fire.schedule}: verdict of {delivery.run_id} posted")
+        to = f"receiver {delivery.number} ({delivery.receiver.kind})"
+        typer.echo(f"schedule {delivery.schedule}: verdict of {delivery.run_id} posted to {to}")
+
+
+def _receivers(
+    webhooks: Sequence[str], formats: Sequence[str], emails: Sequence[str]
+) -> list["Receiver"]:
+    """The receivers that the options name, webhooks first."""
+    from orchestrator.schedule.verdict_posts import FORMATS
+    from transexplain.store.deliveries import Receiver
+
+    default, *_ = FORMATS
+    if len(formats) not in (0, 1, len(webhooks)) or (formats and not webhooks):
+        raise ConfigurationError(
+            f"{len(formats)} --webhook-format for {len(webhooks)} --webhook; write one for all, or "
+            "one for each in their order"
+        )
+    for name in formats:
+        if name not in FORMATS:
+            raise ConfigurationError(f"--webhook-format {name!r} is none of {', '.join(FORMATS)}")
+    each = formats if len(formats) == len(webhooks) else [*formats, default][:1] * len(webhooks)
+    posts = [
+        Receiver(kind=cast("ReceiverKind", kind), address=url)
+        for url, kind in zip(webhooks, each, strict=True)
+    ]
+    return [*posts, *(Receiver(kind="email", address=one) for one in emails)]
 
 
 def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
@@ -232,10 +300,42 @@ def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
     from transexplain.store import schedules
 
     document = asdict(one)
-    document["webhook"] = shown(one.webhook) if one.webhook else None
+    posts = [shown(receiver) for receiver in one.receivers if receiver.kind != "email"]
+    document["webhook"] = posts[0] if posts else None
+    document["receivers"] = [
+        {"number": number, "kind": receiver.kind, "to": shown(receiver)}
+        for number, receiver in enumerate(one.receivers, 1)
+    ]
     document["next"] = _next(one)
-    document["fires"] = [asdict(fire) for fire in schedules.fires(store, one.name)]
+    document["fires"] = [_fire_document(fire) for fire in schedules.fires(store, one.name)]
     return document
+
+
+def _fire_document(fire: "Fire") -> dict[str, Any]:
+    """A fire, with the state of all its deliveries together under the names of one."""
+    made = fire.deliveries
+    return asdict(fire) | {
+        "post": fire.post,
+        "post_attempts": max((one.attempts for one in made), default=0),
+        "posted": max((one.delivered for one in made if one.delivered), default=None),
+        "post_error": next((one.error for one in made if one.error), None),
+    }
+
+
+def _echo_fires(one: "Schedule", fires: Sequence["Fire"]) -> None:
+    """What fires made, and why a receiver has not got a verdict."""
+    for fire in fires:
+        what = f"run {fire.run_id}" if fire.run_id else "nothing had changed"
+        posted = f", verdict {fire.post}" if fire.post else ""
+        typer.echo(f"  {_when(one, fire.at)}: {what}{posted}")
+        for made in fire.deliveries:
+            if made.state != "posted" and made.error:
+                typer.echo(
+                    f"    receiver {made.number} {made.state} after {made.attempts} "
+                    f"{'attempt' if made.attempts == 1 else 'attempts'}: {made.error}"
+                )
+    if one.error:
+        typer.echo(f"  could not be prepared: {one.error}")
 
 
 def _line(one: "Schedule") -> str:

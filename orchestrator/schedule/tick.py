@@ -17,6 +17,7 @@ from transexplain.reports.sql_results import close_forgotten
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned, Schedule
 from workers.beat import PeriodicTask
 
@@ -116,20 +117,20 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     cron: str,
     time_zone: str = "UTC",
     on_change: bool = False,
-    webhook_url: str | None = None,
+    receivers: Sequence[Receiver] = (),
 ) -> Schedule:
     """Check and write a schedule; its audit is prepared once, as `validate` does.
 
     `overrides` are `a.b=c` texts. Raises ConfigurationError: the name, the cron expression, the
-    time zone, the webhook or the audit is wrong, or the name is taken.
+    time zone, a receiver or the audit is wrong, or the name is taken.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"schedule name {name!r}: write up to 64 letters, digits, dots, hyphens, underscores"
         )
     check(cron, time_zone)
-    if webhook_url is not None:
-        verdict_posts.check(webhook_url)
+    for receiver in receivers:
+        verdict_posts.check_receiver(receiver)
     audit = load_spec(spec, settings=overrides).absolute()
     log_warnings(name, prepare_audit(audit, settings).warnings)
     planned = Planned(
@@ -138,7 +139,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
         time_zone=time_zone,
         spec=audit.model_dump(mode="json"),
         on_change=on_change,
-        webhook=webhook_url,
+        receivers=tuple(receivers),
     )
     schedules.add(db, planned)
     return schedules.get(db, name)

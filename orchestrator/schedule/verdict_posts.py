@@ -1,128 +1,74 @@
-"""Posts verdicts of scheduled runs to a webhook, once each."""
+"""Delivers verdicts of scheduled runs to every receiver, once each, and again where one is away."""
 
-import hashlib
-import hmac
-import http.client
 import json
 import logging
-import os
-import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.error import HTTPError
 
-from transexplain.addresses import HIDDEN, check_server, read_path_address, shown_url
+from orchestrator.schedule import signed_post, verdict_mail
+from orchestrator.schedule.chat_bodies import slack_body, teams_body
+from orchestrator.schedule.notice import Notice, notice_of, trial_notice
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError, WebhookError
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
 from transexplain.reports.summary import summarise
-from transexplain.store import schedules
+from transexplain.store import deliveries
 from transexplain.store.database import Database
-from transexplain.store.schedules import Delivery
+from transexplain.store.deliveries import Delivery, Receiver
+from transexplain.store.schedules import Schedule
 from transexplain.types.findings import GroupStatistic
-
-SECRET = "TRANSEXPLAIN_WEBHOOK_SECRET"
-SIGNATURE = "X-TransExplain-Signature"
-#: the same for every attempt at one verdict, so that a receiver can drop the second
-KEY = "Idempotency-Key"
-TIMEOUT = 10.0
-
-
-def check(url: str) -> None:
-    """Raise ConfigurationError for an address that is no http(s) URL, or holds a password."""
-    address = read_path_address(url)
-    what = f"webhook {shown(url)}"
-    if address is None or address.scheme.lower() not in ("http", "https"):
-        raise ConfigurationError(f"{what} is no http:// or https:// address")
-    if address.user is not None:
-        raise ConfigurationError(
-            f"{what}: leave user and password out, they would be stored; posts are signed with "
-            f"{SECRET}"
-        )
-    check_server(address, what, remedy="write https://HOST:PORT/PATH, names of hosts in ASCII")
-
-
-def shown(url: str) -> str:
-    """Scheme and host only: paths and queries of webhooks are often secret."""
-    address = read_path_address(url)
-    if address is None:
-        return HIDDEN
-    # an @ further on may end a password whose beginning is read as the port
-    clear = address.user is None and "@" not in address.path
-    return shown_url(f"{address.scheme}://{address.place if clear else HIDDEN}")
-
-
-def secret() -> bytes:
-    """The signing secret, from the environment or the file that it names.
-
-    Raises ConfigurationError where there is none: an unsigned verdict could be anybody's.
-    """
-    named, file = os.environ.get(SECRET), os.environ.get(f"{SECRET}_FILE")
-    if file and not named:
-        try:
-            named = Path(file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"cannot read {SECRET}_FILE: {error}") from None
-    if not named:
-        raise ConfigurationError(f"set {SECRET} (or {SECRET}_FILE) to sign what is posted")
-    return named.encode()
-
-
-def sign(body: bytes, key: bytes) -> str:
-    """The value of the signature header: HMAC-SHA256 of the body, in hexadecimal."""
-    return f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Treats a redirect as a final answer: a verdict goes only to the given address."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def post(url: str, document: Mapping[str, Any], *, key: bytes, delivery: str) -> None:
-    """Post a document; raises WebhookError, which names the host only, unless the answer is 2xx."""
-    check(url)  # one that an earlier version stored
-    body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-    request = urllib.request.Request(
-        url,
-        data=body,
-        method="POST",
-        headers={
-            "Content-Type": "application/json",
-            "User-Agent": "transexplain",
-            SIGNATURE: sign(body, key),
-            KEY: delivery,
-        },
-    )
-    opener = urllib.request.build_opener(_NoRedirect)
-    try:
-        with opener.open(request, timeout=TIMEOUT) as answer:
-            status = answer.status
-    except HTTPError as error:
-        error.close()
-        status = error.code
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or type(error).__name__
-        raise WebhookError(f"webhook {shown(url)} cannot be reached: {reason}") from None
-    if not 200 <= status < 300:
-        raise WebhookError(f"webhook {shown(url)} answered {status}")
-
 
 #: raised when a key changes its meaning or goes
 VERSION = 1
 
 
-def verdict(db: Database, delivery: Delivery) -> dict[str, Any]:
-    """The JSON-able verdict of a run, beside that of the run before where there is one."""
-    fire = delivery.fire
-    now = summarise(db, delivery.run_id, gallery=0)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """One verdict as programs read it and as people do."""
+
+    document: Mapping[str, Any]
+    notice: Notice
+
+
+def _json(verdict: Verdict) -> bytes:
+    return json.dumps(verdict.document, separators=(",", ":"), allow_nan=False).encode()
+
+
+#: formats of webhooks, the first one the default
+FORMATS: Mapping[str, Callable[[Verdict], bytes]] = {
+    "json": _json,
+    "slack": lambda verdict: slack_body(verdict.notice),
+    "teams": lambda verdict: teams_body(verdict.notice),
+}
+
+
+def check_receiver(receiver: Receiver) -> None:
+    """Raise ConfigurationError for an address that nothing can be, or must not be, sent to."""
+    if receiver.kind == "email":
+        verdict_mail.check_address(receiver.address)
+    else:
+        signed_post.check_new(receiver.address)
+
+
+def shown(receiver: Receiver) -> str:
+    """The receiver for those who keep schedules: a webhook without its path, an e-mail address."""
+    return receiver.address if receiver.kind == "email" else signed_post.shown(receiver.address)
+
+
+def verdict_of(db: Database, run_id: str, *, schedule: str, at: float) -> Verdict:
+    """The verdict of a run, beside that of the run before where there is one."""
+    summary = summarise(db, run_id, gallery=0)
+    return Verdict(document=_document(summary, schedule, at), notice=notice_of(summary, schedule))
+
+
+def _document(now: Summary, schedule: str, at: float) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "schedule": fire.schedule,
-        "fire": fire.at,
+        "schedule": schedule,
+        "fire": at,
         "run": now.audited.run_id,
         "name": now.audited.name,
         "state": now.audited.state,
@@ -161,60 +107,125 @@ def _keys(rows: Sequence[GroupStatistic | GroupChange]) -> list[list[str]]:
     return sorted([row.group, row.target, row.class_name] for row in rows)
 
 
-#: seconds that a poster may take before another tries
+#: seconds that a process may take for a delivery before another tries
 HOLD = 300.0
-#: seconds to the second attempt; doubled for each one after it
-BACKOFF = 30.0
-#: attempts in all, the last one 17 hours after the first
+#: seconds to the second attempt; doubled for each one after it, and varied by a fifth
+BACKOFF, JITTER = 30.0, 0.2
+#: attempts in all, the last one about 17 hours after the first
 ATTEMPTS = 12
+#: seconds; a receiver that asks for more time is asked again nevertheless
+LONGEST_ASKED = 6 * 3600.0
 
 log = logging.getLogger(__name__)
 
 
 def deliver(db: Database) -> list[Delivery]:
-    """Post every waiting verdict; returns the accepted ones.
+    """Deliver every verdict that waits for a receiver; returns what was accepted.
 
-    A verdict is claimed before it is posted, so that two processes do not post it both; one that
-    dies between its post and the record of it lets it be posted again, under the same key.
+    A delivery is claimed before it is made, so that two processes do not make it both; one that
+    dies between its post and the record of it lets it be made again, under the same key.
     """
     taken = []
-    while (delivery := schedules.claim(db, HOLD)) is not None:
+    made: dict[tuple[str, float], Verdict] = {}
+    while (delivery := deliveries.claim(db, HOLD)) is not None:
+        key = (delivery.schedule, delivery.at)
         try:
-            _post(db, delivery)
+            _refuse_too_many(delivery)
+            if key not in made:  # the receivers of a verdict come one after the other
+                made = {key: verdict_of(db, delivery.run_id, schedule=key[0], at=key[1])}
+            send(delivery.receiver, made[key], _key_of(delivery))
         except DatabaseError:
             raise
         except TransExplainError as error:
-            _again(db, delivery, str(error))
+            _again(db, delivery, error)
         except Exception as error:
             # a run without a summary must not delay others; the text may quote its content
             log.exception("verdict of run %s", delivery.run_id)
-            _again(db, delivery, f"the verdict could not be made: {type(error).__name__}")
+            reason = f"the verdict could not be made: {type(error).__name__}"
+            _again(db, delivery, WebhookError(reason))
         else:
-            schedules.posted(db, delivery)
+            deliveries.posted(db, delivery)
             taken.append(delivery)
     return taken
 
 
-def _post(db: Database, delivery: Delivery) -> None:
-    if delivery.fire.post_attempts > ATTEMPTS:
-        raise WebhookError(f"given up: {ATTEMPTS} attempts were begun and not ended")
-    post(
-        delivery.webhook,
-        verdict(db, delivery),
-        key=secret(),
-        delivery=f"{delivery.fire.schedule}/{delivery.fire.at:.3f}",
-    )
+def send(receiver: Receiver, verdict: Verdict, key: str) -> str:
+    """Send a verdict to a receiver under the key of the delivery; returns what it answered.
+
+    Raises ConfigurationError for what the environment lacks or does not allow, else WebhookError.
+    """
+    if receiver.kind == "email":
+        return verdict_mail.send(receiver.address, verdict.notice, signed_post.identity(key))
+    body = FORMATS[receiver.kind](verdict)
+    return signed_post.post(receiver.address, body, key=signed_post.secret(), delivery=key)
 
 
-def _again(db: Database, delivery: Delivery, error: str) -> None:
-    attempts = delivery.fire.post_attempts
-    wait = BACKOFF * 2 ** (attempts - 1) if attempts < ATTEMPTS else None
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What a receiver answered to a test message."""
+
+    number: int
+    receiver: Receiver
+    answer: str | None  #: None: it did not take it
+    error: str | None = None
+
+
+def send_trial(schedule: Schedule) -> list[Trial]:
+    """Send a test message to every receiver of a schedule now, once.
+
+    Raises ConfigurationError where it has none.
+    """
+    if not schedule.receivers:
+        raise ConfigurationError(
+            f"schedule {schedule.name!r} has no receivers; name them by --webhook and --email of "
+            "`transexplain schedule add`"
+        )
+    audit = str(schedule.spec.get("name") or schedule.name)
+    document = {"version": VERSION, "schedule": schedule.name, "name": audit, "test": True}
+    verdict = Verdict(document=document, notice=trial_notice(schedule.name, audit))
+    key = f"{schedule.name}/test/{uuid.uuid4().hex}"
+    return [
+        _tried(number, one, verdict, f"{key}/{number}")
+        for number, one in enumerate(schedule.receivers, 1)
+    ]
+
+
+def _tried(number: int, receiver: Receiver, verdict: Verdict, key: str) -> Trial:
+    try:
+        answer = send(receiver, verdict, key)
+    except TransExplainError as error:
+        return Trial(number=number, receiver=receiver, answer=None, error=str(error))
+    return Trial(number=number, receiver=receiver, answer=answer)
+
+
+def _key_of(delivery: Delivery) -> str:
+    """The same for every attempt; that of a first receiver is as when there was only one."""
+    key = f"{delivery.schedule}/{delivery.at:.3f}"
+    return key if delivery.number == 1 else f"{key}/{delivery.number}"
+
+
+def _refuse_too_many(delivery: Delivery) -> None:
+    if delivery.attempts > ATTEMPTS:
+        raise WebhookError(f"given up: {ATTEMPTS} attempts were begun and not ended", final=True)
+
+
+def _again(db: Database, delivery: Delivery, error: TransExplainError) -> None:
+    wait = _wait(delivery.attempts, error)
     log.warning(
-        "schedule %s, run %s, attempt %d of %d: %s",
-        delivery.fire.schedule,
-        delivery.run_id,
-        attempts,
-        ATTEMPTS,
-        error,
+        "schedule %s, run %s, receiver %d (%s), attempt %d of %d: %s",
+        *(delivery.schedule, delivery.run_id, delivery.number, delivery.receiver.kind),
+        *(delivery.attempts, ATTEMPTS, error),
     )
-    schedules.not_posted(db, delivery, error, wait)
+    deliveries.not_posted(db, delivery, str(error), wait)
+
+
+def _wait(attempts: int, error: TransExplainError) -> float | None:
+    """Seconds to the next attempt; None: there is none.
+
+    What the environment lacks is put right some time, and so is tried again.
+    """
+    final, asked = getattr(error, "final", False), getattr(error, "wait", None)
+    if final or attempts >= ATTEMPTS:
+        return None
+    varied = random.uniform(1 - JITTER, 1 + JITTER)
+    return max(varied * BACKOFF * 2.0 ** (attempts - 1), min(asked or 0.0, LONGEST_ASKED))

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.schedule.tick import tick
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
+from transexplain.store.deliveries import Receiver
 from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Planned
 
@@ -200,7 +201,7 @@ def test_a_schedule_by_the_second_of_an_earlier_version(tmp_path: Path, call: Ca
                 time_zone="UTC",
                 spec={"model": "m", "data": "d"},
                 on_change=False,
-                webhook="http://h:99999/",
+                receivers=(Receiver(kind="json", address="http://h:99999/"),),
             ),
         )
         (fired,) = tick(db, settings)

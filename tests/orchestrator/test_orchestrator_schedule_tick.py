@@ -1,7 +1,7 @@
 """The tick over real audits: one run per fire, missed ones once, no schedule blocks another."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Schedule
 from transexplain.store.schema import schedule
@@ -151,9 +152,20 @@ def test_a_wrong_schedule_is_refused_when_it_is_added(
     with pytest.raises(ConfigurationError, match="letters, digits"):
         make(db, settings, tmp_path, "../x")
     with pytest.raises(ConfigurationError, match="user and password"):
-        make(db, settings, tmp_path, webhook_url="https://me:secret@x.example/hook")
+        make(
+            db,
+            settings,
+            tmp_path,
+            receivers=[Receiver(kind="json", address="https://me:secret@x.example/hook")],
+        )
     with pytest.raises(ConfigurationError, match=r"no http:// or https://"):
-        make(db, settings, tmp_path, webhook_url="file:///etc/passwd")
+        make(
+            db, settings, tmp_path, receivers=[Receiver(kind="slack", address="file:///etc/passwd")]
+        )
+    with pytest.raises(ConfigurationError, match=r"TRANSEXPLAIN_WEBHOOK_ALLOW=10\.0\.0\.7"):
+        make(db, settings, tmp_path, receivers=[Receiver(kind="teams", address="http://10.0.0.7/")])
+    with pytest.raises(ConfigurationError, match="name@host"):
+        make(db, settings, tmp_path, receivers=[Receiver(kind="email", address="a@b.org, c@d.org")])
     with pytest.raises(DataSourceError):
         make(db, settings, tmp_path, overrides=("data.source=none.csv",))
     assert schedules.list_schedules(db) == []
@@ -182,10 +194,62 @@ def printed(*words: str, code: int = 0) -> Result:
     return result
 
 
+def added(*words: str) -> list[tuple[str, str]]:
+    """Kinds and addresses of the receivers that the options of `schedule add` name."""
+    given: list[Receiver] = []
+
+    def keep(*_: object, receivers: Sequence[Receiver], **__: object) -> None:
+        given.extend(receivers)
+        raise ConfigurationError("that is all")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adding, "add_schedule", keep)
+        start = ("schedule", "add", "n", "a.yaml", "--cron", "* * * * *")
+        done = CliRunner().invoke(app, [*start, *words])
+    assert "that is all" in str(done.exception), done.output
+    return [(one.kind, one.address) for one in given]
+
+
+def test_receivers_by_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    a, b = ("--webhook", "https://a/"), ("--webhook", "https://b/")
+    slack, teams = ("--webhook-format", "slack"), ("--webhook-format", "teams")
+    mail = ("--email", "ann@b.example", "--email", "bob@b.example")
+    mailed = [("email", "ann@b.example"), ("email", "bob@b.example")]
+    assert added() == []
+    assert added(*mail) == mailed
+    assert added(*a, *b) == [("json", "https://a/"), ("json", "https://b/")]
+    assert added(*a, *b, *slack) == [("slack", "https://a/"), ("slack", "https://b/")]
+    assert added(*a, *slack, *mail, *b, *teams) == [
+        ("slack", "https://a/"),
+        ("teams", "https://b/"),
+        *mailed,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--webhook-format slack", "1 --webhook-format for 0 --webhook"),
+        ("--webhook https://a/ --webhook-format xml", "'xml' is none of json, slack, teams"),
+        ("--webhook https://a/ --webhook-format json --webhook-format json", "2 --webhook-format"),
+    ],
+)
+def test_formats_that_fit_no_webhook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, reason: str
+) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    start = ("schedule", "add", "n", "a.yaml", "--cron", "* * * * *")
+    done = CliRunner().invoke(app, [*start, *words.split()])
+    assert isinstance(done.exception, ConfigurationError)
+    assert reason in str(done.exception)
+
+
 def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
     monkeypatch.setenv("TRANSEXPLAIN_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("TRANSEXPLAIN_WEBHOOK_ALLOW", "127.0.0.1")
     monkeypatch.chdir(tmp_path)
     spec = str(make_audit(tmp_path, items=16, **SMALL))
     night = ("--cron", "0 3 * * *", "--time-zone", "Europe/Berlin")

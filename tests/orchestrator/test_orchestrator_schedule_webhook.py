@@ -1,75 +1,42 @@
-"""Verdicts of scheduled runs at a real receiver: signed, once, again where it was away."""
+"""Verdicts of scheduled runs at real receivers: signed, once, again where one was away."""
 
 import hashlib
 import hmac
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
+from local_receivers import WebReceiver, mail_receiver, web_receiver
 from sqlalchemy import update
 from tiny_audit import make_audit
+from typer.testing import CliRunner
 
+from orchestrator.cli.command_line import app
 from orchestrator.dispatch.local import run_local
-from orchestrator.schedule import tick, verdict_posts
+from orchestrator.schedule import signed_post, tick, verdict_posts
 from orchestrator.schedule.tick import run_now
 from orchestrator.schedule.verdict_posts import deliver
-from transexplain.errors import ConfigurationError, WebhookError
+from transexplain.errors import ConfigurationError, TransExplainError, WebhookError
 from transexplain.settings import Settings
-from transexplain.store import schedules
+from transexplain.store import deliveries, schedules
 from transexplain.store.database import Database
+from transexplain.store.deliveries import FireDelivery, Receiver
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import schedule_fire
+from transexplain.store.schema import fire_delivery
 
 SECRET = "a very secret key"
 
 
-@dataclass
-class Receiver:
-    """A local receiver that answers with given statuses, and keeps what it got."""
-
-    url: str = ""
-    answers: list[int] = field(default_factory=list)  #: statuses to give; then 204
-    posts: list[tuple[str, Message, bytes]] = field(default_factory=list)
-
-    def documents(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, _, body in self.posts]
-
-
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    made = Receiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.posts.append((self.path, self.headers, body))
-            self.send_response(made.answers.pop(0) if made.answers else 204)
-            self.send_header("Location", f"{made.url}/elsewhere")
-            self.end_headers()
-
-        do_GET = do_POST  # noqa: N815 - the name that http.server looks for
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    monkeypatch.setenv(verdict_posts.SECRET, SECRET)
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebReceiver]:
+    monkeypatch.setenv(signed_post.SECRET, SECRET)
+    monkeypatch.setenv("TRANSEXPLAIN_WEBHOOK_ALLOW", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with web_receiver() as made:
+        yield made
 
 
 @pytest.fixture
@@ -79,22 +46,34 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-@pytest.fixture
-def db(settings: Settings, receiver: Receiver, tmp_path: Path) -> Iterator[Database]:
-    """A store with one schedule whose verdicts go to the receiver."""
+def add(db: Database, settings: Settings, folder: Path, *receivers: Receiver) -> None:
+    """The schedule `nightly` with these receivers."""
     spec = make_audit(
-        tmp_path, items=24, evaluation={"items": 0}, labels={}, targets=["contrast:good-bad"]
+        folder, items=24, evaluation={"items": 0}, labels={}, targets=["contrast:good-bad"]
     )
+    tick.add_schedule(
+        db, settings, name="nightly", spec=spec, cron="0 3 * * *", receivers=receivers
+    )
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Database]:
     with open_database(settings.database_url, upgrade=True) as database:
-        tick.add_schedule(
-            database,
-            settings,
-            name="nightly",
-            spec=spec,
-            cron="0 3 * * *",
-            webhook_url=f"{receiver.url}/hook?token=hidden",
-        )
         yield database
+
+
+@pytest.fixture
+def db(store: Database, settings: Settings, receiver: WebReceiver, tmp_path: Path) -> Database:
+    """A store with one schedule whose verdicts go to the receiver."""
+    hook = Receiver(kind="json", address=f"{receiver.url}/hook?token=hidden")
+    add(store, settings, tmp_path, hook)
+    return store
+
+
+def made(db: Database) -> FireDelivery:
+    """The delivery of the newest fire to the only receiver."""
+    (found,) = schedules.fires(db, "nightly")[0].deliveries
+    return found
 
 
 def finished(db: Database, settings: Settings) -> str:
@@ -105,11 +84,11 @@ def finished(db: Database, settings: Settings) -> str:
 
 def skip_waiting(db: Database) -> None:
     with db.begin() as connection:
-        connection.execute(update(schedule_fire).values(post_at=0.0))
+        connection.execute(update(fire_delivery).values(next_at=0.0))
 
 
 def test_a_verdict_is_posted_once_signed_and_compared(
-    db: Database, settings: Settings, receiver: Receiver
+    db: Database, settings: Settings, receiver: WebReceiver
 ) -> None:
     waiting = run_now(db, settings, "nightly")
     assert deliver(db) == [], "the run is not over"
@@ -130,7 +109,7 @@ def test_a_verdict_is_posted_once_signed_and_compared(
     assert first["previous"] is None
     second = finished(db, settings)
     deliver(db)
-    document = receiver.documents()[1]
+    document = json.loads(receiver.posts[1][2])
     assert document["run"] == second
     before = document["previous"]
     assert before["run"] == waiting
@@ -142,7 +121,7 @@ def test_a_verdict_is_posted_once_signed_and_compared(
 
 @pytest.mark.exhaustive
 def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
-    db: Database, settings: Settings, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    db: Database, settings: Settings, receiver: WebReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     receiver.answers = [500, 302]
@@ -155,7 +134,7 @@ def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
         skip_waiting(db)
     assert len({headers["Idempotency-Key"] for _, headers, _ in receiver.posts}) == 1
     assert len({body for _, _, body in receiver.posts}) == 1
-    assert schedules.fires(db, "nightly")[0].post == "posted"
+    assert made(db).state == "posted"
     for secret in (SECRET, "hidden", "token"):
         assert secret not in caplog.text
     assert "answered 500" in caplog.text
@@ -163,7 +142,7 @@ def test_a_receiver_that_was_away_gets_it_later_under_the_same_key(
 
 @pytest.mark.exhaustive
 def test_a_verdict_is_given_up_after_many_attempts(
-    db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    db: Database, settings: Settings, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict_posts, "ATTEMPTS", 2)
     receiver.answers = [503] * 5
@@ -171,43 +150,41 @@ def test_a_verdict_is_given_up_after_many_attempts(
     for _ in range(4):
         assert deliver(db) == []
         skip_waiting(db)
-    fire = schedules.fires(db, "nightly")[0]
-    assert (fire.post, fire.post_attempts) == ("failed", 2)
-    assert fire.post_error == f"webhook {receiver.url} answered 503"
+    assert (made(db).state, made(db).attempts) == ("failed", 2)
+    assert made(db).error == f"webhook {receiver.url} answered 503"
     assert len(receiver.posts) == 2
 
 
 def test_a_verdict_that_cannot_be_made_is_reported_and_given_up(
-    db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    db: Database, settings: Settings, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of a text")
 
-    monkeypatch.setattr(verdict_posts, "verdict", broken)
+    monkeypatch.setattr(verdict_posts, "verdict_of", broken)
     finished(db, settings)
     assert deliver(db) == []
-    fire = schedules.fires(db, "nightly")[0]
-    assert (fire.post, fire.post_error) == (
+    assert (made(db).state, made(db).error) == (
         "waiting",
         "the verdict could not be made: ZeroDivisionError",
     )
     with db.begin() as connection:  # as if every attempt had died with its process
-        connection.execute(update(schedule_fire).values(post_at=0.0, post_attempts=12))
+        connection.execute(update(fire_delivery).values(next_at=0.0, attempts=12))
     assert deliver(db) == []
-    assert schedules.fires(db, "nightly")[0].post == "failed"
+    assert made(db).state == "failed"
     assert receiver.posts == []
 
 
 @pytest.mark.exhaustive
 def test_a_poster_that_died_after_its_post_repeats_the_key(
-    db: Database, settings: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    db: Database, settings: Settings, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
         raise SystemExit(1)
 
     finished(db, settings)
     with monkeypatch.context() as patched:
-        patched.setattr(schedules, "posted", die)
+        patched.setattr(deliveries, "posted", die)
         with pytest.raises(SystemExit):
             deliver(db)
     assert deliver(db) == [], "claimed: nobody else posts it meanwhile"
@@ -221,36 +198,189 @@ def test_a_poster_that_died_after_its_post_repeats_the_key(
 def test_without_a_secret_nothing_is_posted(
     db: Database,
     settings: Settings,
-    receiver: Receiver,
+    receiver: WebReceiver,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.delenv(verdict_posts.SECRET)
+    monkeypatch.delenv(signed_post.SECRET)
     finished(db, settings)
     assert deliver(db) == []
     assert receiver.posts == []
-    assert verdict_posts.SECRET in (schedules.fires(db, "nightly")[0].post_error or "")
+    assert signed_post.SECRET in (made(db).error or "")
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
-    monkeypatch.setenv(f"{verdict_posts.SECRET}_FILE", str(file))
+    monkeypatch.setenv(f"{signed_post.SECRET}_FILE", str(file))
     skip_waiting(db)
     assert len(deliver(db)) == 1
     body, sent = receiver.posts[0][2], receiver.posts[0][1]["X-TransExplain-Signature"]
-    assert sent == verdict_posts.sign(body, SECRET.encode())
+    assert sent == signed_post.sign(body, SECRET.encode())
     assert SECRET not in (tmp_path / "store.db").read_bytes().decode("latin-1")
-
-
-def test_an_absent_receiver_is_named_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with pytest.raises(WebhookError, match=r"http://127.0.0.1:1 cannot be reached") as caught:
-        verdict_posts.post("http://127.0.0.1:1/hidden?x=hidden", {}, key=b"k", delivery="d")
-    assert "hidden" not in str(caught.value)
 
 
 def test_a_secret_file_that_is_not_there_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv(verdict_posts.SECRET, raising=False)
-    monkeypatch.setenv(f"{verdict_posts.SECRET}_FILE", str(tmp_path / "none"))
+    monkeypatch.delenv(signed_post.SECRET, raising=False)
+    monkeypatch.setenv(f"{signed_post.SECRET}_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigurationError, match="_FILE"):
-        verdict_posts.secret()
+        signed_post.secret()
+
+
+def test_receivers_of_all_kinds_fail_and_get_it_apart(
+    store: Database,
+    settings: Settings,
+    receiver: WebReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_SERVE_URL", "https://audits.example")
+    monkeypatch.setenv("TRANSEXPLAIN_SMTP_FROM", "audits@c.example")
+    with web_receiver() as gone, web_receiver() as slack, mail_receiver() as mail:
+        monkeypatch.setenv("TRANSEXPLAIN_SMTP_URL", f"smtp://127.0.0.1:{mail.port}")
+        gone.answers, mail.answers = [410], ["451 later"]
+        add(
+            store,
+            settings,
+            tmp_path,
+            Receiver(kind="teams", address=f"{gone.url}/hidden-1"),
+            Receiver(kind="slack", address=f"{slack.url}/hidden-2"),
+            Receiver(kind="email", address="ann@b.example"),
+            Receiver(kind="json", address=f"{receiver.url}/hidden-3"),
+        )
+        run_id = finished(store, settings)
+        assert [one.number for one in deliver(store)] == [2, 4]
+        assert deliver(store) == [], "not again at once"
+        skip_waiting(store)
+        assert [one.number for one in deliver(store)] == [3]
+        skip_waiting(store)
+        assert deliver(store) == []
+    assert [len(one.posts) for one in (gone, slack, receiver)] == [1, 1, 1]
+    assert len(mail.messages) == 1
+    states = [(one.state, one.attempts) for one in schedules.fires(store, "nightly")[0].deliveries]
+    assert states == [("failed", 1), ("posted", 1), ("posted", 2), ("posted", 1)]
+    assert schedules.fires(store, "nightly")[0].deliveries[0].error == (
+        f"webhook {gone.url} answered 410"
+    )
+    keys = {posts[0][1]["Idempotency-Key"] for posts in (gone.posts, slack.posts, receiver.posts)}
+    assert len(keys) == 3
+    for path, headers, body in (*gone.posts, *slack.posts):
+        assert headers["X-TransExplain-Signature"] == signed_post.sign(body, SECRET.encode())
+        assert run_id in body.decode() and f"https://audits.example/runs/{run_id}" in body.decode()
+        assert path.startswith("/hidden")
+        assert "Flagged groups: 0. 24 of 24 items explained, 0 failed." in body.decode()
+    assert f"https://audits.example/runs/{run_id}".encode() in mail.messages[0][0]
+    assert "hidden" not in caplog.text
+    assert "ann@b.example" not in caplog.text
+
+
+def test_who_refuses_for_good_is_asked_once_and_the_list_says_why(
+    db: Database, settings: Settings, receiver: WebReceiver
+) -> None:
+    receiver.answers = [404]
+    finished(db, settings)
+    assert deliver(db) == []
+    skip_waiting(db)
+    assert deliver(db) == []
+    assert len(receiver.posts) == 1
+    for verb in (("list",), ("show", "nightly")):
+        words = ["schedule", *verb, "--db", settings.database_url]
+        printed = CliRunner().invoke(app, words).stdout
+        said = f"receiver 1 failed after 1 attempt: webhook {receiver.url} answered 404"
+        assert said in printed
+        assert "hidden" not in printed
+    (document,) = json.loads(
+        CliRunner()
+        .invoke(app, ["schedule", "list", "--json", "--db", settings.database_url])
+        .stdout
+    )
+    assert document["fires"][0]["post"] == "failed"
+    assert document["fires"][0]["deliveries"][0]["attempts"] == 1
+
+
+def test_a_private_receiver_that_an_earlier_version_stored_waits_for_the_setting(
+    db: Database, settings: Settings, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRANSEXPLAIN_WEBHOOK_ALLOW")
+    finished(db, settings)
+    assert deliver(db) == []
+    assert made(db).state == "waiting"
+    assert "TRANSEXPLAIN_WEBHOOK_ALLOW=127.0.0.1" in (made(db).error or "")
+    assert receiver.posts == []
+    monkeypatch.setenv("TRANSEXPLAIN_WEBHOOK_ALLOW", "127.0.0.0/8")
+    skip_waiting(db)
+    assert len(deliver(db)) == 1
+
+
+def waits(attempts: int, error: TransExplainError) -> list[float | None]:
+    return [verdict_posts._wait(attempts, error) for _ in range(50)]
+
+
+def test_waits_grow_and_vary_and_heed_what_a_receiver_asks_for() -> None:
+    away = WebhookError("answered 503")
+    for attempts in range(1, 12):
+        found = [one for one in waits(attempts, away) if one is not None]
+        usual = 30 * 2 ** (attempts - 1)
+        assert len(found) == 50 and len(set(found)) > 1
+        assert 0.8 * usual <= min(found) <= max(found) <= 1.2 * usual
+    assert waits(12, away) == [None] * 50
+    assert set(waits(1, WebhookError("answered 429", wait=100.0))) == {100.0}
+    assert min(filter(None, waits(4, WebhookError("answered 429", wait=100.0)))) > 100.0
+    assert set(waits(1, WebhookError("answered 503", wait=1e9))) == {6 * 3600.0}
+    assert waits(1, WebhookError("answered 410", final=True, wait=5.0)) == [None] * 50
+    assert None not in waits(1, ConfigurationError("no secret"))
+
+
+def test_retry_after_holds_a_delivery_back(
+    db: Database, settings: Settings, receiver: WebReceiver
+) -> None:
+    receiver.answers, receiver.headers = [429], {"Retry-After": "5000"}
+    finished(db, settings)
+    assert deliver(db) == []
+    at = made(db).next_at
+    assert at is not None
+    assert 4_900 < at - schedules.now(db) <= 5_000
+
+
+def test_a_test_message_goes_to_every_receiver_and_says_what_each_answered(
+    store: Database,
+    settings: Settings,
+    receiver: WebReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_SMTP_FROM", "audits@c.example")
+    words = ["schedule", "test", "nightly", "--db", settings.database_url]
+    with mail_receiver() as mail:
+        monkeypatch.setenv("TRANSEXPLAIN_SMTP_URL", f"smtp://127.0.0.1:{mail.port}")
+        hooks = [
+            Receiver(kind=kind, address=f"{receiver.url}/hidden")
+            for kind in ("json", "slack", "teams")
+        ]
+        add(store, settings, tmp_path, *hooks, Receiver(kind="email", address="ann@b.example"))
+        first = CliRunner().invoke(app, words)
+        receiver.answers = [204, 403]
+        second = CliRunner().invoke(app, words)
+    assert first.exit_code == 0, first.output
+    assert first.stdout.splitlines() == [
+        f"receiver 1, json, {receiver.url}: answered 204",
+        f"receiver 2, slack, {receiver.url}: answered 204",
+        f"receiver 3, teams, {receiver.url}: answered 204",
+        f"receiver 4, email, ann@b.example: accepted by mail server 127.0.0.1:{mail.port}",
+    ]
+    assert second.exit_code == 4
+    lines = second.stdout.splitlines()
+    assert lines[1].endswith(f"failed: webhook {receiver.url} answered 403")
+    assert [("failed" in line) for line in lines] == [False, True, False, False]
+    assert json.loads(receiver.posts[0][2])["test"] is True
+    assert b"test message" in mail.messages[0][0]
+    assert len({headers["Idempotency-Key"] for _, headers, _ in receiver.posts}) == 6
+    assert schedules.fires(store, "nightly") == []
+
+
+def test_a_schedule_without_receivers_has_nothing_to_test(
+    store: Database, settings: Settings, tmp_path: Path
+) -> None:
+    add(store, settings, tmp_path)
+    with pytest.raises(ConfigurationError, match="--webhook and --email"):
+        verdict_posts.send_trial(schedules.get(store, "nightly"))

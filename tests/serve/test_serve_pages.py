@@ -27,6 +27,7 @@ from transexplain.reports.sql_results import write
 from transexplain.store import browsing_items, schedules, shards
 from transexplain.store.browsing_items import ItemSearch
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import DatasetRef, PrivacyPlan
 
@@ -236,7 +237,7 @@ def test_schedules_show_no_secret(client: TestClient, db: Database) -> None:
             cron="0 3 * * *",
             time_zone="Europe/Berlin",
             spec={"secret": "hush-1"},
-            webhook="https://example.org/hush-2",
+            receivers=(Receiver(kind="json", address="https://example.org/hush-2"),),
         ),
     )
     page = client.get("/schedules").text

@@ -16,10 +16,20 @@ from store_samples import claimable, make_plan, make_result, make_shards
 from orchestrator.dispatch import local
 from orchestrator.dispatch.local import Reports
 from transexplain.settings import Settings
-from transexplain.store import fleet_state, leases, results, runs, schedules, shard_messages, shards
+from transexplain.store import (
+    deliveries,
+    fleet_state,
+    leases,
+    results,
+    runs,
+    schedules,
+    shard_messages,
+    shards,
+)
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned
-from transexplain.store.schema import duty, schedule, schedule_fire, shard
+from transexplain.store.schema import duty, fire_delivery, schedule, shard
 from workers import heartbeat
 from workers.heartbeat import free_dead, worker_name, worker_prefix
 
@@ -29,7 +39,7 @@ _MOMENTS = {
     shard: ("lease_until", "heartbeat", "hinted"),
     duty: ("until",),
     schedule: ("since", "retry_at"),
-    schedule_fire: ("post_at",),
+    fire_delivery: ("next_at",),
 }
 
 
@@ -100,7 +110,14 @@ def test_messages_and_duties_of_the_future_count_as_over(db: Database) -> None:
 
 def test_schedules_go_on_and_make_no_fire_twice(db: Database) -> None:
     schedules.add(
-        db, Planned(name="nightly", cron="0 3 * * *", time_zone="UTC", spec={}, webhook="http://h/")
+        db,
+        Planned(
+            name="nightly",
+            cron="0 3 * * *",
+            time_zone="UTC",
+            spec={},
+            receivers=(Receiver(kind="json", address="http://h/"),),
+        ),
     )
     audit = (make_plan(), make_shards())
     now = schedules.now(db)
@@ -118,15 +135,22 @@ def test_schedules_go_on_and_make_no_fire_twice(db: Database) -> None:
 
 def test_a_verdict_being_posted_is_free_again(db: Database) -> None:
     schedules.add(
-        db, Planned(name="one", cron="0 3 * * *", time_zone="UTC", spec={}, webhook="http://h/")
+        db,
+        Planned(
+            name="one",
+            cron="0 3 * * *",
+            time_zone="UTC",
+            spec={},
+            receivers=(Receiver(kind="json", address="http://h/"),),
+        ),
     )
     [due] = schedules.ready(db)
     run_id = schedules.fire(db, due, schedules.now(db) + 1, (make_plan(rows=0), ()), None)
     assert run_id and runs.finalise(db, run_id)
-    assert schedules.claim(db, 300) is not None
-    assert schedules.claim(db, 300) is None
+    assert deliveries.claim(db, 300) is not None
+    assert deliveries.claim(db, 300) is None
     set_clock_back(db, TWO_DAYS)
-    assert schedules.claim(db, 300) is not None
+    assert deliveries.claim(db, 300) is not None
 
 
 def dead_process() -> int:

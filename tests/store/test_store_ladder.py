@@ -11,6 +11,7 @@ from store_samples import make_plan, make_result, make_rows, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import (
+    deliveries,
     fleet_state,
     partitions,
     result_rows,
@@ -21,11 +22,14 @@ from transexplain.store import (
     shards,
 )
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned
 from transexplain.store.schema import PARTITIONED, result_part, schedule
 from transexplain.types.scores import MetricScore
 
 Rows = dict[str, list[dict[str, Any]]]
+#: columns that no later revision has, and that must not be NULL
+NEEDED_ONCE = {"post_attempts": 0}
 TABLES = [table.name for table in schedule.metadata.sorted_tables]
 
 
@@ -39,7 +43,7 @@ def fill(db: Database) -> None:
             time_zone="UTC",
             spec={"name": "x"},
             on_change=False,
-            webhook="https://example.org/x",
+            receivers=(Receiver(kind="json", address="https://example.org/x"),),
         ),
     )
     due = schedules.get(db, "nightly")
@@ -62,9 +66,9 @@ def fill(db: Database) -> None:
         save_mixed(db, claim, replace(made, scores=scores))
     assert runs.finalise(db, first)
     assert result_rows.replace(db, first, make_rows())
-    delivery = schedules.claim(db, 60)
+    delivery = deliveries.claim(db, 60)
     assert delivery is not None
-    schedules.not_posted(db, delivery, "503", 60)
+    deliveries.not_posted(db, delivery, "503", 60)
     second = schedules.fire_now(db, due, (make_plan(), make_shards()), first)
     held = shards.claim(db, second, "w", 60)
     assert held is not None
@@ -110,7 +114,8 @@ def put(db: Database, wanted: Rows, names: Iterable[str]) -> None:
     with db.begin() as connection:
         for name in names:
             table = reflected(connection, name)
-            kept = [{key: row[key] for key in row if key in table.c} for row in wanted[name]]
+            gone = {key: value for key, value in NEEDED_ONCE.items() if key in table.c}
+            kept = [gone | {key: row[key] for key in row if key in table.c} for row in wanted[name]]
             connection.execute(insert(table), kept)
 
 

@@ -13,8 +13,9 @@ from transexplain.errors import ConfigurationError
 from transexplain.store import partitions, results, runs, schedules, shards, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned
-from transexplain.store.schema import metadata, run, schedule_fire
+from transexplain.store.schema import fire_delivery, metadata, run, schedule_fire
 
 DAY = 86_400.0
 
@@ -56,14 +57,24 @@ def rows_left(db: Database, run_id: str) -> dict[str, int]:
 
 def planned(name: str) -> Planned:
     return Planned(
-        name=name, cron="0 3 * * *", time_zone="UTC", spec={}, on_change=False, webhook="http://x/"
+        name=name,
+        cron="0 3 * * *",
+        time_zone="UTC",
+        spec={},
+        receivers=(Receiver(kind="json", address="http://x/"),),
     )
 
 
 def fired(db: Database, name: str, at: float, run_id: str | None, **values: object) -> None:
-    row = {"schedule": name, "at": at, "created": at, "run_id": run_id, "post_attempts": 0}
+    row = {"schedule": name, "at": at, "created": at, "run_id": run_id}
     with db.begin() as connection:
         connection.execute(insert(schedule_fire).values(**(row | values)))
+
+
+def waiting(db: Database, name: str, at: float) -> None:
+    row = {"schedule": name, "at": at, "number": 1, "state": "waiting", "attempts": 0}
+    with db.begin() as connection:
+        connection.execute(insert(fire_delivery).values(**row))
 
 
 def test_old_runs_go_with_all_their_rows_and_young_ones_stay(db: Database) -> None:
@@ -120,14 +131,15 @@ def test_runs_that_schedules_need_are_kept(db: Database) -> None:
 def test_runs_that_a_verdict_needs_are_kept(db: Database) -> None:
     compared, posting, before, latest = (old_run(db, days) for days in (400, 300, 200, 100))
     schedules.add(db, planned("nightly"))
-    fired(db, "nightly", 1.0, posting, previous=compared, post="waiting")
+    fired(db, "nightly", 1.0, posting, previous=compared)
+    waiting(db, "nightly", 1.0)
     fired(db, "nightly", 2.0, latest)
     running = runs.create(db, make_plan(), make_shards())
     schedules.add(db, planned("weekly"))
     fired(db, "weekly", 1.0, running, previous=before)
     assert upkeep.prune(db, 90 * DAY).runs == []
     with db.begin() as connection:
-        connection.execute(update(schedule_fire).values(post="posted"))
+        connection.execute(update(fire_delivery).values(state="posted"))
     assert {one.id for one in upkeep.prune(db, 90 * DAY).runs} == {compared, posting}
     assert ids(db) == {before, latest, running}
 

@@ -4,16 +4,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import runs, schedules
+from transexplain.store import browsing_fleet, deliveries, runs, schedules
 from transexplain.store.database import Database
+from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned, Schedule
-from transexplain.store.schema import schedule, schedule_fire
+from transexplain.store.schema import fire_delivery, schedule, schedule_receiver
 
 AUDIT = (make_plan(), make_shards())
+HOOK = Receiver(kind="json", address="https://x.example/hook")
 
 
 def make(db: Database, name: str = "nightly", **changes: Any) -> Schedule:
@@ -29,13 +31,15 @@ def fired(db: Database, due: Schedule, at: float) -> str:
 
 
 def test_a_schedule_comes_back_as_it_was_written(db: Database) -> None:
-    made = make(db, on_change=True, webhook="https://x.example/hook")
+    receivers = (HOOK, Receiver(kind="email", address="ann@b.example"))
+    made = make(db, on_change=True, receivers=receivers)
     assert (made.name, made.spec, made.state, made.on_change) == (
         "nightly",
         {"name": "x"},
         "active",
         True,
     )
+    assert made.receivers == receivers
     assert 0 <= made.since - made.created < 1
     assert abs(made.created - schedules.now(db)) < 30
     with pytest.raises(ConfigurationError, match="already"):
@@ -125,11 +129,11 @@ def test_a_failed_preparation_waits_and_a_fire_clears_it(db: Database) -> None:
     assert (after.error, after.retry_at) == (None, None)
 
 
-def over(db: Database, **changes: Any) -> str:
-    """A fire with a webhook whose run is over."""
-    due = make(db, webhook="https://x.example/hook", **changes)
+def over(db: Database, *receivers: Receiver) -> str:
+    """A fire with receivers, a webhook unless others are given, whose run is over."""
+    due = make(db, receivers=receivers or (HOOK,))
     run_id = fired(db, due, due.since + 60)
-    assert schedules.claim(db, 60) is None, "the run is not over"
+    assert deliveries.claim(db, 60) is None, "the run is not over"
     runs.cancel(db, run_id)
     return run_id
 
@@ -137,40 +141,85 @@ def over(db: Database, **changes: Any) -> str:
 def test_a_verdict_has_one_poster(db: Database) -> None:
     run_id = over(db)
     with ThreadPoolExecutor(8) as pool:
-        found = [one for one in pool.map(lambda _: schedules.claim(db, 60), range(8)) if one]
-    assert [(one.run_id, one.webhook) for one in found] == [(run_id, "https://x.example/hook")]
-    assert schedules.posted(db, found[0])
-    assert schedules.claim(db, 60) is None
-    done = schedules.fires(db, "nightly")[0]
-    assert (done.post, done.post_attempts) == ("posted", 1)
-    assert done.posted is not None
+        found = [one for one in pool.map(lambda _: deliveries.claim(db, 60), range(8)) if one]
+    assert [(one.run_id, one.receiver, one.number) for one in found] == [(run_id, HOOK, 1)]
+    assert deliveries.posted(db, found[0])
+    assert deliveries.claim(db, 60) is None
+    (done,) = schedules.fires(db, "nightly")[0].deliveries
+    assert (done.state, done.attempts) == ("posted", 1)
+    assert done.delivered is not None
 
 
 def test_a_poster_that_died_is_followed_by_another(db: Database) -> None:
     over(db)
-    slow = schedules.claim(db, 60)
+    slow = deliveries.claim(db, 60)
     assert slow is not None
     with db.begin() as connection:
-        connection.execute(update(schedule_fire).values(post_at=schedule_fire.c.post_at - 61))
-    quick = schedules.claim(db, 60)
+        connection.execute(update(fire_delivery).values(next_at=fire_delivery.c.next_at - 61))
+    quick = deliveries.claim(db, 60)
     assert quick is not None
-    assert quick.fire.post_attempts == 2
-    assert not schedules.posted(db, slow), "its time was up"
-    schedules.not_posted(db, slow, "too late", None)
-    assert schedules.posted(db, quick)
-    assert schedules.fires(db, "nightly")[0].post_error is None
+    assert quick.attempts == 2
+    assert not deliveries.posted(db, slow), "its time was up"
+    deliveries.not_posted(db, slow, "too late", None)
+    assert deliveries.posted(db, quick)
+    assert schedules.fires(db, "nightly")[0].deliveries[0].error is None
 
 
 def test_a_post_that_failed_waits_and_is_given_up(db: Database) -> None:
     over(db)
-    first = schedules.claim(db, 60)
+    first = deliveries.claim(db, 60)
     assert first is not None
-    schedules.not_posted(db, first, "answered 500", 60)
-    assert schedules.claim(db, 60) is None
-    schedules.not_posted(db, first, "answered 500", -1)
-    second = schedules.claim(db, 60)
+    deliveries.not_posted(db, first, "answered 500", 60)
+    assert deliveries.claim(db, 60) is None
+    deliveries.not_posted(db, first, "answered 500", -1)
+    second = deliveries.claim(db, 60)
     assert second is not None
-    schedules.not_posted(db, second, "answered 501", None)
-    assert schedules.claim(db, 60) is None
-    done = schedules.fires(db, "nightly")[0]
-    assert (done.post, done.post_error, done.post_attempts) == ("failed", "answered 501", 2)
+    deliveries.not_posted(db, second, "answered 501", None)
+    assert deliveries.claim(db, 60) is None
+    (done,) = schedules.fires(db, "nightly")[0].deliveries
+    assert (done.state, done.error, done.attempts) == ("failed", "answered 501", 2)
+
+
+def test_every_receiver_has_its_own_state(db: Database) -> None:
+    over(db, HOOK, Receiver(kind="slack", address="https://y.example/"), HOOK)
+    states = []
+    taken = [deliveries.claim(db, 60) for _ in range(3)]
+    assert deliveries.claim(db, 60) is None
+    first, second, third = (one for one in taken if one)
+    assert [one.number for one in (first, second, third)] == [1, 2, 3]
+    deliveries.not_posted(db, second, "answered 404", None)
+    deliveries.not_posted(db, third, "answered 503", -1)
+    states.append(schedules.fires(db, "nightly")[0].post)
+    assert deliveries.posted(db, first)
+    again = deliveries.claim(db, 60)
+    assert again is not None and (again.number, again.attempts) == (3, 2), "and no other"
+    assert deliveries.posted(db, again)
+    (fire,) = schedules.fires(db, "nightly")
+    assert [one.state for one in fire.deliveries] == ["posted", "failed", "posted"]
+    assert (*states, fire.post) == ("waiting", "failed")
+    (shown,) = browsing_fleet.fire_rows(db, "nightly", 5)
+    assert (shown["post"], shown["post_attempts"]) == ("failed", 2)
+    assert shown["posted"] == max(one.delivered for one in fire.deliveries if one.delivered)
+
+
+def test_a_fire_without_receivers_or_run_has_nothing_to_deliver(db: Database) -> None:
+    due = make(db)
+    run_id = fired(db, due, due.since + 60)
+    runs.cancel(db, run_id)
+    other = make(db, "other", receivers=(HOOK,))
+    assert schedules.skip(db, other, other.since + 60, run_id)
+    assert deliveries.claim(db, 60) is None
+    for name in ("nightly", "other"):
+        (fire,) = schedules.fires(db, name)
+        assert (fire.post, fire.deliveries) == (None, ())
+        (shown,) = browsing_fleet.fire_rows(db, name, 5)
+        assert (shown["post"], shown["post_attempts"], shown["posted"]) == (None, 0, None)
+
+
+def test_a_removed_schedule_takes_its_receivers_and_deliveries_along(db: Database) -> None:
+    over(db)
+    schedules.remove(db, "nightly")
+    assert deliveries.claim(db, 60) is None
+    with db.read() as connection:
+        for table in (schedule_receiver, fire_delivery):
+            assert connection.execute(select(table)).all() == []

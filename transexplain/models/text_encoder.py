@@ -210,11 +210,16 @@ def _rows_of(several: Sequence[Encoded], name: str) -> list[Tensor]:
     return [one.inputs.get(name, nothing[: one.length]) for one in several]
 
 
-def _padded(rows: list[Tensor], inside: NDArray[np.bool_], value: int) -> Tensor:
-    """(B, T) rows padded on the right; `inside` (B, T) are the positions that are theirs."""
+def _padded(rows: list[Tensor], inside: NDArray[np.bool_], values: list[int]) -> Tensor:
+    """(N, B, T) the rows of N inputs padded on the right, each input with its own value.
+
+    `inside` (B, T) are the positions that are the items'. All inputs at once: each call that lets
+    other threads run has to wait for them.
+    """
     flat = torch.cat(rows).numpy()
-    padded = np.full(inside.shape, value, dtype=flat.dtype)
-    padded[inside] = flat
+    padded = np.empty((len(values), *inside.shape), dtype=flat.dtype)
+    padded[:] = np.array(values)[:, None, None]
+    padded[np.broadcast_to(inside, padded.shape)] = flat
     return torch.from_numpy(padded)
 
 
@@ -277,12 +282,14 @@ class TextEncoder:
             raise ConfigurationError("a batch needs at least one encoded item")
         lengths = np.array([one.length for one in encoded])
         inside = np.arange(lengths.max()) < lengths[:, None]
-        inputs = {}
-        for name in {name: None for one in encoded for name in one.inputs}:
-            rows = _padded(_rows_of(encoded, name), inside, self.padding.get(name, 0))
-            inputs[name] = on_device(rows, self.device)
+        names = list({name: None for one in encoded for name in one.inputs})
+        rows = list(chain.from_iterable(_rows_of(encoded, name) for name in names))
+        values = [self.padding.get(name, 0) for name in names]
+        columns = on_device(_padded(rows, inside, values), self.device)
         counts = on_device(torch.from_numpy(lengths), self.device)
-        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=counts)
+        return Batch(
+            encoded=tuple(encoded), inputs=dict(zip(names, columns, strict=True)), lengths=counts
+        )
 
     def widened(self, batch: Batch, width: int) -> Batch:
         """The same batch padded on the right to `width` positions."""

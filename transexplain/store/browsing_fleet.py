@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import Subquery, and_, case, func, or_, select
 
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.result_tables import run_result
-from transexplain.store.schema import run, schedule, schedule_fire, shard
+from transexplain.store.schema import fire_delivery, run, schedule, schedule_fire, shard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +72,12 @@ def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
 
 
 _SCHEDULE = ("name", "cron", "time_zone", "state", "on_change", "created", "since", "retry_at")
-_FIRE = ("schedule", "at", "created", "run_id", "previous", "post", "post_attempts", "posted")
+_UNDELIVERED = ("waiting", "failed")
+_FIRE = ("schedule", "at", "created", "run_id", "previous")
 
 
 def schedule_rows(db: Database, *, errors: bool) -> list[dict[str, Any]]:
-    """Every schedule by name, without its specification and webhook.
+    """Every schedule by name, without its specification and receivers.
 
     `errors`: with why an audit could not be prepared, which may quote the data.
     """
@@ -86,17 +87,43 @@ def schedule_rows(db: Database, *, errors: bool) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
+def _deliveries() -> Subquery:
+    """Of each fire the state of its deliveries together, the most attempts and the last success."""
+    at = fire_delivery.c
+    waiting, failed = (func.sum(case((at.state == one, 1), else_=0)) for one in _UNDELIVERED)
+    return (
+        select(
+            at.schedule,
+            at.at,
+            case((waiting > 0, "waiting"), (failed > 0, "failed"), else_="posted").label("post"),
+            func.max(at.attempts).label("post_attempts"),
+            func.max(at.delivered).label("posted"),
+        )
+        .group_by(at.schedule, at.at)
+        .subquery()
+    )
+
+
 def fire_rows(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
     """The newest fires of a schedule first, with the state and the verdict of their runs."""
+    made = _deliveries()
     query = (
         select(
             *(schedule_fire.c[one] for one in _FIRE),
+            made.c.post,
+            func.coalesce(made.c.post_attempts, 0).label("post_attempts"),
+            made.c.posted,
             run.c.state,
             run_result.c.verdict_kind,
             run_result.c.verdict,
         )
         .join_from(schedule_fire, run, run.c.id == schedule_fire.c.run_id, isouter=True)
         .join(run_result, run_result.c.run_id == schedule_fire.c.run_id, isouter=True)
+        .join(
+            made,
+            and_(made.c.schedule == schedule_fire.c.schedule, made.c.at == schedule_fire.c.at),
+            isouter=True,
+        )
         .where(schedule_fire.c.schedule == name)
         .order_by(schedule_fire.c.at.desc())
         .limit(limit)

@@ -8,17 +8,30 @@ from transexplain.errors import ConfigurationError
 from transexplain.store import partitions
 from transexplain.store.database import Database
 from transexplain.store.result_tables import RESULT_TABLES
-from transexplain.store.schema import metadata, run, schedule, schedule_fire, shard
+from transexplain.store.schema import (
+    fire_delivery,
+    metadata,
+    run,
+    schedule,
+    schedule_fire,
+    schedule_receiver,
+    shard,
+)
 
 #: table -> columns that are left out; they may quote items, or hold what is secret
 WITHOUT: Mapping[Table, frozenset[str]] = {
     **{table: frozenset() for table in RESULT_TABLES},
     run: frozenset(),
     shard: frozenset(("error", "breadcrumb", "suspects")),
-    schedule: frozenset(("spec", "webhook", "error")),
-    schedule_fire: frozenset(("post_error",)),
+    schedule: frozenset(("spec", "error")),
+    schedule_fire: frozenset(),
+    schedule_receiver: frozenset(("address",)),
+    fire_delivery: frozenset(("error",)),
 }
-_SECRET: Mapping[Table, frozenset[str]] = {schedule: frozenset(("spec", "webhook"))}
+_SECRET: Mapping[Table, frozenset[str]] = {
+    schedule: frozenset(("spec",)),
+    schedule_receiver: frozenset(("address",)),
+}
 _VERSION = "alembic_version"  #: what revision the tables are at: `transexplain report` asks
 
 

@@ -6,17 +6,24 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, exc, insert, or_, select, update
 from sqlalchemy import delete as delete_rows
-from sqlalchemy.sql import Update
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import runs
 from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
+from transexplain.store.deliveries import (
+    DeliveryState,
+    FireDelivery,
+    Receiver,
+    deliveries_of,
+    expect,
+    receivers_of,
+    write_receivers,
+)
 from transexplain.store.schema import run, schedule, schedule_fire
 from transexplain.types.plans import AuditPlan, Shard
 
 ScheduleState = Literal["active", "paused"]
-PostState = Literal["waiting", "posted", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +35,7 @@ class Planned:
     time_zone: str  #: of the cron expression, e.g. Europe/Berlin
     spec: Mapping[str, Any]  #: the resolved audit specification, paths absolute
     on_change: bool = False  #: no run where model and data are those of the run before
-    webhook: str | None = None  #: where the verdict of a finished run is posted
+    receivers: tuple[Receiver, ...] = ()  #: who gets the verdict of a finished run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,19 +58,17 @@ class Fire:
     created: float
     run_id: str | None  #: None: nothing had changed, or the run was deleted
     previous: str | None  #: the run to compare with
-    post: PostState | None  #: of the verdict; None: not requested
-    post_attempts: int
-    posted: float | None
-    post_error: str | None  #: of the last attempt
+    deliveries: tuple[FireDelivery, ...] = ()  #: of the verdict, one for each receiver
 
+    @property
+    def post(self) -> DeliveryState | None:
+        """Of all deliveries: `waiting` while one waits, else `failed` where one has failed.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Delivery:
-    """The right to post one verdict, until its time is up."""
-
-    fire: Fire
-    run_id: str
-    webhook: str
+        None: there was no receiver, or there is no run.
+        """
+        found = {one.state for one in self.deliveries}
+        states: tuple[DeliveryState, ...] = ("waiting", "failed", "posted")
+        return next((one for one in states if one in found), None)
 
 
 #: a plan and its shards
@@ -79,7 +84,7 @@ def now(db: Database) -> float:
 
 def add(db: Database, planned: Planned) -> None:
     """Write a new active schedule; raises ConfigurationError where its name is taken."""
-    values = {field.name: getattr(planned, field.name) for field in fields(planned)}
+    values = {name: getattr(planned, name) for name in _PLANNED}
     moment = DatabaseTime()
     with db.begin() as connection:
         try:
@@ -90,6 +95,7 @@ def add(db: Database, planned: Planned) -> None:
             raise ConfigurationError(
                 f"there is a schedule {planned.name!r} already; choose another name or remove it"
             ) from None
+        write_receivers(connection, planned.name, planned.receivers)
 
 
 def get(db: Database, name: str) -> Schedule:
@@ -98,14 +104,14 @@ def get(db: Database, name: str) -> Schedule:
         row = connection.execute(select(schedule).where(schedule.c.name == name)).mappings().first()
         if row is None:
             raise _unknown(connection, name)
-        return _schedule(row)
+        return _schedules(connection, [row])[0]
 
 
 def list_schedules(db: Database) -> list[Schedule]:
     """Every schedule, by name."""
     with db.read() as connection:
         found = connection.execute(select(schedule).order_by(schedule.c.name)).mappings()
-        return [_schedule(row) for row in found]
+        return _schedules(connection, found.all())
 
 
 def ready(db: Database) -> list[Schedule]:
@@ -123,7 +129,7 @@ def ready(db: Database) -> list[Schedule]:
         .order_by(schedule.c.since, schedule.c.name)
     )
     with db.read() as connection:
-        return [_schedule(row) for row in connection.execute(query).mappings()]
+        return _schedules(connection, connection.execute(query).mappings().all())
 
 
 def set_state(db: Database, name: str, state: ScheduleState) -> bool:
@@ -158,7 +164,9 @@ def fires(db: Database, name: str, limit: int = 20) -> list[Fire]:
         .limit(limit)
     )
     with db.read() as connection:
-        return [_fire(row) for row in connection.execute(query).mappings()]
+        rows = connection.execute(query).mappings().all()
+        made = deliveries_of(connection, name, [row["at"] for row in rows])
+        return [_fire(row, made.get(row["at"], ())) for row in rows]
 
 
 def last_run(db: Database, name: str) -> str | None:
@@ -252,10 +260,10 @@ def _record(
             created=DatabaseTime(),
             run_id=run_id,
             previous=previous,
-            post="waiting" if due.webhook and run_id else None,
-            post_attempts=0,
         )
     )
+    if run_id:
+        expect(connection, due.name, at)
 
 
 def _require(connection: Connection, name: str) -> None:
@@ -269,86 +277,21 @@ def _unknown(connection: Connection, name: str) -> ConfigurationError:
     return ConfigurationError(f"no schedule {name!r}; {there}")
 
 
-def _schedule(row: RowMapping) -> Schedule:
-    return Schedule(**{field.name: row[field.name] for field in fields(Schedule)})
+#: columns of the table that are fields, too
+_PLANNED = tuple(field.name for field in fields(Planned) if field.name in schedule.c)
+_SCHEDULE = tuple(field.name for field in fields(Schedule) if field.name in schedule.c)
+_FIRE = tuple(field.name for field in fields(Fire) if field.name in schedule_fire.c)
 
 
-def _fire(row: RowMapping) -> Fire:
-    return Fire(**{field.name: row[field.name] for field in fields(Fire)})
-
-
-_LONGEST_BETWEEN_POSTS = 24 * 3600.0  # seconds; no attempt is put off further
-
-
-def claim(db: Database, seconds: float) -> Delivery | None:
-    """Take a verdict for `seconds`, so that no other process posts it; None: no more attempts.
-
-    Only of runs that are over. A poster that dies leaves its verdict to the next after that time.
-    """
-    ready = (
-        select(schedule_fire, schedule.c.webhook)
-        .join(run, run.c.id == schedule_fire.c.run_id)
-        .join(schedule, schedule.c.name == schedule_fire.c.schedule)
-        .where(
-            schedule_fire.c.post == "waiting",
-            or_(
-                schedule_fire.c.post_at.is_(None),
-                is_due(schedule_fire.c.post_at, _LONGEST_BETWEEN_POSTS),
-            ),
-            run.c.state != "running",
+def _schedules(connection: Connection, rows: Sequence[RowMapping]) -> list[Schedule]:
+    receivers = receivers_of(connection, [row["name"] for row in rows])
+    return [
+        Schedule(
+            **{name: row[name] for name in _SCHEDULE}, receivers=receivers.get(row["name"], ())
         )
-        .order_by(schedule_fire.c.created)
-        .limit(1)
-        .with_for_update(skip_locked=True, of=schedule_fire)
-    )
-    with db.begin() as connection:
-        row = connection.execute(ready).mappings().first()
-        if row is None:
-            return None
-        attempts = row["post_attempts"] + 1
-        connection.execute(
-            update(schedule_fire)
-            .where(
-                schedule_fire.c.schedule == row["schedule"],
-                schedule_fire.c.at == row["at"],
-            )
-            .values(post_attempts=attempts, post_at=DatabaseTime() + seconds)
-        )
-    known = {field.name: row[field.name] for field in fields(Fire)}
-    return Delivery(
-        fire=Fire(**(known | {"post_attempts": attempts})),
-        run_id=row["run_id"],
-        webhook=row["webhook"],
-    )
+        for row in rows
+    ]
 
 
-def posted(db: Database, delivery: Delivery) -> bool:
-    """Record that the receiver took it; False: it took too long and another may post it, too."""
-    with db.begin() as connection:
-        done = connection.execute(
-            _ours(delivery).values(
-                post="posted", posted=DatabaseTime(), post_at=None, post_error=None
-            )
-        )
-        return done.rowcount == 1
-
-
-def not_posted(db: Database, delivery: Delivery, error: str, retry_seconds: float | None) -> None:
-    """Record why not; tried again after `retry_seconds`, or never more where that is None."""
-    values = (
-        {"post": "failed", "post_at": None}
-        if retry_seconds is None
-        else {"post_at": DatabaseTime() + retry_seconds}
-    )
-    with db.begin() as connection:
-        connection.execute(_ours(delivery).values(**values, post_error=error))
-
-
-def _ours(delivery: Delivery) -> Update:
-    """The fire, unless another attempt has begun since."""
-    return update(schedule_fire).where(
-        schedule_fire.c.schedule == delivery.fire.schedule,
-        schedule_fire.c.at == delivery.fire.at,
-        schedule_fire.c.post == "waiting",
-        schedule_fire.c.post_attempts == delivery.fire.post_attempts,
-    )
+def _fire(row: RowMapping, deliveries: tuple[FireDelivery, ...]) -> Fire:
+    return Fire(**{name: row[name] for name in _FIRE}, deliveries=deliveries)

@@ -241,7 +241,6 @@ schedule = Table(
     Column("spec", JsonText, nullable=False),  # the resolved audit specification
     Column("state", Text, nullable=False),
     Column("on_change", Boolean, nullable=False),
-    Column("webhook", AnyText),
     Column("created", Double, nullable=False),
     Column("since", Double, nullable=False),  # fires until then are settled
     Column("error", AnyText),  # of the last preparation, while it fails
@@ -257,13 +256,40 @@ schedule_fire = Table(
     Column("created", Double, nullable=False),
     Column("run_id", Text),  # NULL: model and data were those of the run before
     Column("previous", Text),  # the run to compare with; it may be gone by then
-    Column("post", Text),  # of the verdict; NULL: there is no webhook
-    Column("post_attempts", Integer, nullable=False),
-    Column("post_at", Double),  # not tried (again) before; while one tries, until it is given up
-    Column("posted", Double),
-    Column("post_error", AnyText),
-    CheckConstraint("post IN ('waiting', 'posted', 'failed')", name="post"),
     ForeignKeyConstraint(["schedule"], ["schedule.name"], ondelete="CASCADE"),
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="SET NULL"),
     Index(None, "run_id"),
+)
+
+schedule_receiver = Table(
+    "schedule_receiver",
+    metadata,
+    Column("schedule", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),  # from 1, as they were named
+    Column("kind", Text, nullable=False),  # how a verdict is written for it
+    Column("address", AnyText, nullable=False),  # secret: paths of webhooks are passwords
+    CheckConstraint("kind IN ('json', 'slack', 'teams', 'email')", name="kind"),
+    ForeignKeyConstraint(["schedule"], ["schedule.name"], ondelete="CASCADE"),
+)
+
+fire_delivery = Table(
+    "fire_delivery",
+    metadata,
+    Column("schedule", Text, primary_key=True),
+    Column("at", Double, primary_key=True),
+    Column("number", Integer, primary_key=True),  # of the receiver
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", Double),  # not tried (again) before; while one tries, until it is given up
+    Column("delivered", Double),
+    Column("error", AnyText),  # of the last attempt
+    CheckConstraint("state IN ('waiting', 'posted', 'failed')", name="state"),
+    ForeignKeyConstraint(
+        ["schedule", "at"], ["schedule_fire.schedule", "schedule_fire.at"], ondelete="CASCADE"
+    ),
+    ForeignKeyConstraint(
+        ["schedule", "number"],
+        ["schedule_receiver.schedule", "schedule_receiver.number"],
+        ondelete="CASCADE",
+    ),
 )

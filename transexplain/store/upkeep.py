@@ -8,7 +8,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Column, Connection, Select, Table, delete, func, select, text, union, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Select,
+    Table,
+    delete,
+    exists,
+    func,
+    select,
+    text,
+    union,
+    update,
+)
 
 from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError, DatabaseError
@@ -16,7 +28,15 @@ from transexplain.store import partitions
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.partitions import Month
-from transexplain.store.schema import item, result_part, run, schedule, schedule_fire, shard
+from transexplain.store.schema import (
+    fire_delivery,
+    item,
+    result_part,
+    run,
+    schedule,
+    schedule_fire,
+    shard,
+)
 
 _ROWS = 5_000  # items of one transaction: SQLite has one writer, and workers wait for it
 _SHARDS = 20  # whose parts one transaction deletes
@@ -120,7 +140,11 @@ def _needed() -> Select[tuple[str]]:
         (last.c.schedule == schedule_fire.c.schedule) & (last.c.at == schedule_fire.c.at),
     )
     going = schedule_fire.join(run, run.c.id == schedule_fire.c.run_id)
-    unposted = schedule_fire.c.post == "waiting"
+    unposted = exists().where(
+        fire_delivery.c.schedule == schedule_fire.c.schedule,
+        fire_delivery.c.at == schedule_fire.c.at,
+        fire_delivery.c.state == "waiting",
+    )
     parts = union(
         newest,
         select(schedule_fire.c.run_id).where(unposted),
