@@ -160,8 +160,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     found = te.explain(loaded, content, spec, target or ["predicted"], **long)
     if form == "terminal":
         _print_answer(te.explain(loaded, content, "random", "all", **long))
-    blend = {"alpha": alpha, "solid": solid}
-    _show(content, found, form, output, palette=palette, blend=blend)
+    _show(content, found, form, output, palette=palette, blend={"alpha": alpha, "solid": solid})
 
 
 def _known(method: str) -> None:

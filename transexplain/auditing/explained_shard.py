@@ -371,8 +371,7 @@ def import_shard(
         observer.batch_started([_id_of(one) for one in some])
         ends = [_explained(one) for one in some]
         for end in counter.read(ends) if counter is not None else ends:
-            if end.failure is not None:
-                failures.append(end.failure)
+            failures += [end.failure] if end.failure is not None else []
             if end.outcome is not None:
                 outcomes.append(end.outcome)
                 attributions += end.attributions
