@@ -48,7 +48,7 @@ class GroupAnswers:
 
 
 #: how answers were changed, by what is explained
-_KINDS: Mapping[Modality, Kind] = {"text": "swap", "image": "region", "nodes": "substructure"}
+_CHANGED: Mapping[Modality, Kind] = {"text": "swap", "image": "region", "nodes": "substructure"}
 
 
 def group_answers(
@@ -76,7 +76,7 @@ def group_answers(
     counted = total.outcomes if total.outcomes else _older_outcomes(total)
     outcomes = outcome_table(counted, answers, plan.model.classes, references, limits)
     checked = total.checked
-    kind = _KINDS[plan.model.modality]
+    kind = _CHANGED[plan.model.modality]
     swaps = [
         *counterfactual_table(checked.observations, answers, references, limits),
         *region_table(checked.regions, answers, references, limits, kind),
