@@ -83,7 +83,9 @@ def check_data(prepared: Prepared) -> DataCheck:
         encoded += block.stop - block.start
         for failure in _unencodable(prepared, items):
             failing.setdefault(failure.kind, FailingRows()).add(failure)
-        for item in finder.in_turn(_readable(items)) if finder is not None else ():
+        if finder is None:
+            continue
+        for item in finder.in_turn(_readable(items)):
             if isinstance(item, ItemFailure):
                 failing.setdefault(item.kind, FailingRows()).add(item)
             else:

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.composites import composite
-from transexplain.engine.propagate import Forward, Propagation, propagate
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import as_array, is_double
 from transexplain.methods.batch_explanation import (
@@ -35,6 +36,7 @@ from transexplain.models.hidden_states import (
     EMBEDDINGS,
     LayerName,
     Layers,
+    Taps,
     named,
     run_layers,
 )
@@ -107,9 +109,12 @@ def layers_with(
         return layers, layers.gradient
     passed: list[Propagation] = []
 
-    def run(forward: Forward) -> Tensor:
+    def run(forward: Callable[[Taps], Tensor]) -> Tensor:
+        def tapped(taps: RelevanceMode) -> Tensor:
+            return forward(taps)
+
         items = len(batch.encoded)
-        passed.append(propagate(forward, composite("lrp"), items, module=model.module))
+        passed.append(propagate(tapped, composite("lrp"), items, module=model.module))
         return passed[0].logits
 
     layers = run_layers(model, batch, run)
