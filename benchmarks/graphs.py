@@ -8,7 +8,7 @@ earlier call left it): digits as superpixels (`mnist_10k-*.gz` below --shared) a
 (`bace.csv`). Test graphs are explained by every method for their correct class. AUAC: nodes are
 added to an empty graph, most relevant first; AU-MSE: nodes are removed, smallest |relevance| first.
 Written to --out: models, test graphs as `graphs:DIR` reads them, tables, pictures. Needs
-`pip install 'transexplain[molecules,superpixels]'`.
+`pip install 'transexplain[molecules,superpixels,flow]'`.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ from transexplain.reports.molecule_drawing import molecule_svg
 from transexplain.types.items import Item
 
 SETS = {"superpixels": superpixel_digits, "bace": bace}
+#: attention flow where igraph, which finds it, is installed
 METHODS = (
+    *(["attention-flow"] if find_spec("igraph") else []),
     *("attention-last", "rollout", "gae", "gradient-x-input", "lrp-ah", "lrp-ln", "lrp-ah-ln"),
     *("lrp", "attnlrp"),
 )
@@ -56,6 +59,7 @@ PAPER = {
     "bace": {
         "random": (0.624, 1.95),
         "attention-last": (0.620, 1.99),
+        "attention-flow": (0.637, 1.87),
         "rollout": (0.653, 1.77),
         "gae": (0.675, 1.66),
         "gradient-x-input": (0.646, 2.06),
@@ -148,6 +152,7 @@ def _interval(row: Any) -> str:
 def _order(rows: dict[str, Any], paper: dict[str, tuple[float, float]], metric: str) -> str:
     """The order of the paper's methods here and there, and Spearman's rank correlation."""
     place, sign = (0, -1) if metric == "activation" else (1, 1)
+    paper = {method: figures for method, figures in paper.items() if method in rows}
     here = sorted(paper, key=lambda one: sign * rows[one].mean)
     there = sorted(paper, key=lambda one: sign * paper[one][place])
     ranks = [[order.index(one) for one in paper] for order in (here, there)]

@@ -16,6 +16,7 @@ import pytest
 from tiny_audit import make_audit
 
 from benchmarks import (
+    attention_only,
     fleet_results,
     graphs,
     half_precision,
@@ -503,6 +504,20 @@ def test_a_part_is_moved_with_its_ids_and_its_summary() -> None:
     old, new = summary_of(row["summary"]).ledgers, summary_of(moved["summary"]).ledgers
     assert old is not None and new is not None
     assert (new.row, new.item) == (old.row + 512, f"row-{old.row + 512}".encode())
+
+
+@pytest.mark.shared
+@pytest.mark.exhaustive
+def test_a_network_of_attention_alone_is_trained_and_explained(
+    shared_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--phrases", "256", "--epochs", "1", "--items", "4"]
+    attention_only.main(["--shared", str(shared_dir / "real"), "--out", str(tmp_path), *few])
+    printed = capsys.readouterr().out
+    assert "  epoch 1: " in printed and "4 sentences, explained for their label" in printed
+    for method in ("random", *attention_only.METHODS):
+        assert f"  {method} " in printed
+    assert printed.count("rank correlation with the paper's order") == 2
 
 
 @pytest.mark.shared

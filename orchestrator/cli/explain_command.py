@@ -115,6 +115,9 @@ Alpha = Annotated[
         "--alpha", min=0, max=1, help="share of the picture under a heatmap; 1: the plain picture"
     ),
 ]
+Solid = Annotated[
+    bool, typer.Option("--solid", help="colours cover the picture where there is no relevance too")
+]
 
 
 def explain(  # noqa: PLR0913 - the options of a command line
@@ -139,6 +142,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     ] = None,
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
+    solid: Solid = False,
     device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
     json_: opt.AsJson = False,
 ) -> None:
@@ -156,7 +160,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     found = te.explain(loaded, content, spec, target or ["predicted"], **long)
     if form == "terminal":
         _print_answer(te.explain(loaded, content, "random", "all", **long))
-    _show(content, found, form, output, palette=palette, alpha=alpha)
+    _show(content, found, form, output, palette=palette, blend={"alpha": alpha, "solid": solid})
 
 
 def _known(method: str) -> None:
@@ -189,7 +193,7 @@ def _show(
     output: Path | None,
     *,
     palette: str,
-    alpha: float,
+    blend: Mapping[str, Any],
 ) -> None:
     if form == "json":
         _emit(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False), output)
@@ -198,11 +202,11 @@ def _show(
 
         _emit(page(found, palette=palette), output)
     elif form == "png":
-        _draw(content, found, output, alpha)
+        _draw(content, found, output, blend)
     elif form == "svg":
         _draw_graphs(found, output, palette)
     else:
-        _print(content, found, palette, alpha)
+        _print(content, found, palette, blend)
 
 
 def _form(output: Path | None, *, as_json: bool) -> Form:
@@ -265,7 +269,9 @@ def _plain(one: "Attribution") -> dict[str, Any]:
     return document
 
 
-def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: float) -> None:
+def _draw(
+    content: Any, found: "list[Attribution]", output: Path | None, blend: Mapping[str, Any]
+) -> None:
     from transexplain.render import overlay
     from transexplain.reports.heatmap import resized
 
@@ -276,7 +282,7 @@ def _draw(content: Any, found: "list[Attribution]", output: Path | None, alpha: 
         path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
         picture = resized(content, smallest=256, largest=1024)
         try:
-            overlay(one, picture, alpha=alpha).save(path)
+            overlay(one, picture, **blend).save(path)
         except OSError as error:
             raise ConfigurationError(f"cannot write {path}: {error}") from error
         typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
@@ -318,7 +324,9 @@ def _print_answer(classes: "list[Attribution]") -> None:
     )
 
 
-def _print(content: Any, found: "list[Attribution]", palette: str, alpha: float) -> None:
+def _print(
+    content: Any, found: "list[Attribution]", palette: str, blend: Mapping[str, Any]
+) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -334,7 +342,7 @@ def _print(content: Any, found: "list[Attribution]", palette: str, alpha: float)
             console.print(Text("no colours here: --output FILE.png draws it"))
             continue
         if one.relevance.ndim == 2:
-            console.print(_picture_text(one, content, alpha))
+            console.print(_picture_text(one, content, blend))
             continue
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
@@ -346,7 +354,7 @@ def _print(content: Any, found: "list[Attribution]", palette: str, alpha: float)
 _COLUMNS = 64  #: of a terminal that a picture takes
 
 
-def _picture_text(one: "Attribution", content: Any, alpha: float) -> Any:
+def _picture_text(one: "Attribution", content: Any, blend: Mapping[str, Any]) -> Any:
     """The picture under its relevance; a character is two pixels, one above the other."""
     import numpy as np
     from PIL import Image
@@ -356,7 +364,7 @@ def _picture_text(one: "Attribution", content: Any, alpha: float) -> Any:
     from transexplain.render import overlay
     from transexplain.reports.heatmap import resized
 
-    drawn = overlay(one, resized(content, smallest=256, largest=512), alpha=alpha)
+    drawn = overlay(one, resized(content, smallest=256, largest=512), **blend)
     rows = max(2, round(_COLUMNS * drawn.height / drawn.width / 2) * 2)
     pixels = np.asarray(drawn.resize((_COLUMNS, rows), Image.Resampling.BOX)).tolist()
     text = Text()

@@ -83,8 +83,12 @@ def check_data(prepared: Prepared) -> DataCheck:
         encoded += block.stop - block.start
         for failure in _unencodable(prepared, items):
             failing.setdefault(failure.kind, FailingRows()).add(failure)
-        for item in items:
-            if finder is not None and isinstance(item, Item):
+        if finder is None:
+            continue
+        for item in finder.in_turn(_readable(items)):
+            if isinstance(item, ItemFailure):
+                failing.setdefault(item.kind, FailingRows()).add(item)
+            else:
                 text = item.content if isinstance(item.content, str) else None
                 mentions.update(finder.groups_in(text, item.annotations, item.meta))
     return DataCheck(plan.dataset.rows, encoded, failing, dict(mentions))
@@ -102,13 +106,17 @@ def _blocks(plan: AuditPlan) -> Sequence[Shard]:
     ]
 
 
+def _readable(items: Sequence[Item | ItemFailure]) -> list[Item]:
+    return [one for one in items if isinstance(one, Item)]
+
+
 def _unencodable(prepared: Prepared, items: Sequence[Item | ItemFailure]) -> Iterator[ItemFailure]:
     """Items that the model cannot take, and pictures that cannot be read."""
     from transexplain.explaining import Request
 
     request = Request.from_plan(prepared.plan)
     yield from (one for one in items if isinstance(one, ItemFailure))
-    readable = [one for one in items if isinstance(one, Item)]
+    readable = _readable(items)
     for start in range(0, len(readable), _TOGETHER):
         found = request.encode(prepared.model, readable[start : start + _TOGETHER])
         yield from (one for one in found if isinstance(one, ItemFailure))

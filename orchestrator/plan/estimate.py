@@ -163,7 +163,9 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
     if not plan.groups:
         return {}
     finder = EntityFinder(plan)
-    for item in items:
+    for item in finder.in_turn(items):
+        if isinstance(item, ItemFailure):
+            continue
         text = item.content if isinstance(item.content, str) else None
         counts.update(finder.groups_in(text, item.annotations, item.meta))
     return {group: count / len(items) for group, count in counts.items()}

@@ -37,8 +37,8 @@ PATH = "/runs/{run}/operate/{action}"
 _FORM_BYTES = 16_384
 _NO_BROKER = (
     "No broker is configured here (TRANSEXPLAIN_BROKER_URL), so no worker got a message. Processes "
-    "that work on the run already go on with it; else run `transexplain resume {run}` where its model "
-    "and data are."
+    "that work on the run already go on with it; else run `transexplain resume {run}` where its "
+    "model and data are."
 )
 
 

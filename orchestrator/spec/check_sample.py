@@ -14,6 +14,7 @@ from transexplain.analysis.groups.counterfactuals import NAMES
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.data.shard_reader import read_shard
+from transexplain.errors import ConfigurationError
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.plans import AuditPlan, CheckPlan, Shard
 
@@ -114,9 +115,14 @@ def _draws(parameters: int) -> int:
 def _seen(plan: AuditPlan, rows: int) -> _Seen:
     finder, seen = EntityFinder(plan), _Seen()
     named = {group.name for group in plan.groups}
-    for item in read_shard(plan.dataset, Shard(index=0, start=0, stop=rows)):
-        if not isinstance(item, Item):
+    given = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
+    failed: ItemFailure | None = None
+    read = 0
+    for item in finder.in_turn(one for one in given if isinstance(one, Item)):
+        if isinstance(item, ItemFailure):
+            failed = failed or item
             continue
+        read += 1
         text = item.content if isinstance(item.content, str) else None
         found = finder.find(text, item.annotations, item.meta)
         marked = any(one.group in named for one in item.annotations)
@@ -126,6 +132,8 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
         seen.regions.update({one.group for one in regions} & named)
         seen.counts.update(match.entity for match in found.matches)
         seen.groups.update({match.group for match in found.matches})
+    if failed is not None and not read:
+        raise ConfigurationError(f"groups.recogniser fails on every text: {failed.message}")
     return seen
 
 

@@ -159,6 +159,8 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
     assert not any(view.raising_by_total or view.rare for view in none.classes)
     assert {len(item.text or "") > 0 for item in none.gallery.items} == {True}
     assert set("".join(item.text or "" for item in none.gallery.items)) == {"▮", " "}
+    shown = [one for item in none.gallery.items for one in item.explanations]
+    assert {one.nodes for one in shown} == {()}, "texts have no nodes"
 
 
 def test_a_hook_blanks_whole_words_and_keeps_places(tmp_path: Path) -> None:

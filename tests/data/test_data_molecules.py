@@ -30,7 +30,8 @@ PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
 def test_atoms_and_bonds_are_those_of_the_molecule() -> None:
     graph = molecule_graph(f" {PARACETAMOL} ")
     assert graph["text"] == PARACETAMOL
-    assert graph["node_names"][:4] == ["C1", "C2", "O3", "N4"]
+    assert graph["node_names"][:4] == ["C", "C", "O", "N"]
+    assert graph["node_names"][4:] == ["c", "c", "c", "c", "O", "c", "c"], "aromatic ones"
     features = graph["node_features"]
     assert features.shape == (11, len(ATOM_FEATURES))
     named = [

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_models import bert, text_items, vit, wordpiece
+from tiny_evaluations import evaluated, plan_of, three_classes
+from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating import curve_scores as scoring
-from transexplain.evaluating.evaluate_items import evaluate_items
-from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.evaluating.metrics import curve_of
-from transexplain.explaining import Request
-from transexplain.explaining.item_loop import Silent
+from transexplain.methods.at_input_layer import InputLayerForward
+from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports.evaluation import tables_of
 from transexplain.types.items import Attribution, Item
@@ -31,9 +30,7 @@ from transexplain.types.scores import (
     MetricScore,
     MetricSpec,
 )
-from transexplain.types.targets import ClassNames, parse_target
 
-NAMES = {0: "bad", 1: "so-so", 2: "good"}
 TEXTS = (
     "a nice film goods",
     "unbelievably nice goods - e x",
@@ -46,8 +43,7 @@ LABELS = ("good", "bad", "so-so", "good", "bad")
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    module = bert(id2label=NAMES, initializer_range=0.5).double()
-    return te.wrap(module, tokenizer=wordpiece(), modality="text")
+    return three_classes()
 
 
 @pytest.fixture(scope="module")
@@ -77,22 +73,8 @@ def scored(
     metrics: tuple[Any, ...],
     target: str = "predicted",
 ) -> tuple[list[MetricScore], EvaluationPlan]:
-    plan = EvaluationPlan(
-        methods=tuple(
-            one
-            if isinstance(one, EvaluatedMethod)
-            else EvaluatedMethod(label=one, method=MethodSpec(name=one))
-            for one in methods
-        ),
-        metrics=tuple(
-            one if isinstance(one, MetricSpec) else MetricSpec(name=one) for one in metrics
-        ),
-        targets=(target,),
-    )
-    names = ClassNames(model.classes)
-    request = Request(method=MethodSpec(), targets=(parse_target(target, names),), names=names)
-    evaluation = Evaluation(request=request, plan=plan, rows=len(items))
-    ends = list(evaluate_items(model, items, evaluation, observer=Silent()))
+    plan = plan_of(methods, metrics, targets=(target,))
+    ends = evaluated(model, items, plan)
     return [score for end in ends for score in end.scores], plan
 
 
@@ -324,6 +306,38 @@ def test_random_relevance_is_the_mean_of_its_draws(model: LoadedModel) -> None:
     # neither where the relevance lies: the first draw
     assert together["i0", "conservation"] == alone[0]["i0", "conservation"]
     assert "draws" not in together["i0", "runtime"].detail
+
+
+def test_later_draws_are_what_the_method_gives_and_run_no_model(
+    model: LoadedModel, pictures: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one, given in ((model, labelled()[:2]), (pictures, [sample(0)])):
+        first = te.explain(one, given, "random", seed=3)
+        for drawn, other in zip(first, te.explain(one, given, "random", seed=5), strict=True):
+            made = redrawn(drawn, 5)
+            assert np.array_equal(made.relevance, other.relevance)
+            assert not np.array_equal(made.relevance, drawn.relevance)
+            assert made.relevance.dtype == other.relevance.dtype
+            assert made.relevance.shape == other.relevance.shape
+    passes = []
+    plain = InputLayerForward.of
+    monkeypatch.setattr(InputLayerForward, "of", lambda *given: passes.append(1) or plain(*given))
+    scored(model, labelled(), (random_of(4),), ("activation",))
+    assert len(passes) == 1
+
+
+def test_draws_of_a_text_in_windows_are_evaluations_of_their_own(model: LoadedModel) -> None:
+    long = Item(id="long", index=0, content=" ".join([*TEXTS, *TEXTS]), label="good")
+    keys = {"long_text": "window", "window": 8}
+
+    def values(method: EvaluatedMethod) -> list[float | None]:
+        plan = plan_of((method,), ("activation",))
+        (end,) = evaluated(model, [long], plan, **keys)
+        return [one.value for one in end.scores]
+
+    alone = [values(random_of(1, seed=seed))[0] for seed in range(3)]
+    assert len(set(alone)) == 3
+    assert values(random_of(3)) == [pytest.approx(sum(alone) / 3)]
 
 
 def test_values_of_all_items_together_have_draws_as_well(model: LoadedModel) -> None:

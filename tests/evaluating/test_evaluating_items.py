@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import bert, text_items, vit, wordpiece
+from tiny_evaluations import evaluated, three_classes
+from tiny_evaluations import plan_of as some_plan
+from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.evaluate_items import Evaluated, evaluate_items
-from transexplain.evaluating.evaluation_bench import Evaluation, Stopwatch
+from transexplain.evaluating.evaluate_items import Evaluated
+from transexplain.evaluating.evaluation_bench import Stopwatch
 from transexplain.evaluating.metrics import curve_of
-from transexplain.explaining import Request, Stopped
+from transexplain.explaining import Stopped
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import row_places
@@ -25,9 +27,7 @@ from transexplain.types.scores import (
     MetricScore,
     MetricSpec,
 )
-from transexplain.types.targets import ClassNames, parse_target
 
-NAMES = {0: "bad", 1: "so-so", 2: "good"}
 TEXTS = (
     "a nice film",
     "good",
@@ -41,33 +41,13 @@ CURVES = ("activation", "pruning", "comprehensiveness", "positive-perturbation")
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    module = bert(id2label=NAMES, initializer_range=0.5).double()
-    return te.wrap(module, tokenizer=wordpiece(), modality="text")
+    return three_classes()
 
 
 def plan_of(
-    methods: tuple[str, ...] = ("lrp", "random"), metrics: tuple[Any, ...] = CURVES, **keys: Any
+    methods: tuple[Any, ...] = ("lrp", "random"), metrics: tuple[Any, ...] = CURVES, **keys: Any
 ) -> EvaluationPlan:
-    return EvaluationPlan(
-        methods=tuple(
-            m
-            if isinstance(m, EvaluatedMethod)
-            else EvaluatedMethod(label=m, method=MethodSpec(name=m))
-            for m in methods
-        ),
-        metrics=tuple(m if isinstance(m, MetricSpec) else MetricSpec(name=m) for m in metrics),
-        **keys,
-    )
-
-
-def evaluate(
-    model: LoadedModel, items: list[Any], plan: EvaluationPlan, observer: Any = None, **keys: Any
-) -> list[Evaluated]:
-    names = ClassNames(model.classes)
-    targets = tuple(parse_target(spec, names) for spec in plan.targets)
-    request = Request(method=MethodSpec(), targets=targets, names=names, **keys)
-    evaluation = Evaluation(request=request, plan=plan, rows=max(1, len(items)))
-    return list(evaluate_items(model, items, evaluation, observer=observer or Silent()))
+    return some_plan(methods, metrics, **keys)
 
 
 def scores_of(ends: list[Evaluated]) -> dict[tuple[str, str, str], MetricScore]:
@@ -93,7 +73,7 @@ def logits_without(model: LoadedModel, item: Item, present: np.ndarray, token: i
 
 def test_curves_are_what_the_model_says_one_text_at_a_time(model: LoadedModel) -> None:
     items = text_items(*TEXTS)
-    found = scores_of(evaluate(model, items, plan_of()))
+    found = scores_of(evaluated(model, items, plan_of()))
     mask = model.encoder.tokenizer.mask_token_id
     for item in items:
         for method in ("lrp", "random"):
@@ -118,9 +98,9 @@ def test_curves_are_what_the_model_says_one_text_at_a_time(model: LoadedModel) -
 def test_other_items_in_the_batch_change_no_score(model: LoadedModel, over: str) -> None:
     metrics = tuple(MetricSpec(name=name, params={"over": over}) for name in CURVES)
     items = text_items(*TEXTS)
-    together = scores_of(evaluate(model, items, plan_of(metrics=metrics)))
+    together = scores_of(evaluated(model, items, plan_of(metrics=metrics)))
     for item in items:
-        alone = scores_of(evaluate(model, [item], plan_of(metrics=metrics)))
+        alone = scores_of(evaluated(model, [item], plan_of(metrics=metrics)))
         for key, score in alone.items():
             other = together[key]
             assert other.reason == score.reason
@@ -135,7 +115,7 @@ def test_pieces_of_a_word_are_perturbed_together(model: LoadedModel) -> None:
             Recording.passes += 1
 
     fidelity = MetricSpec(name="fidelity", params={"over": "words", "share": 0.5})
-    ends = evaluate(
+    ends = evaluated(
         model, text_items("unbelievably good"), plan_of(metrics=(fidelity,)), Recording()
     )
     assert all(score.value in (0.0, 1.0) for end in ends for score in end.scores)
@@ -145,7 +125,7 @@ def test_pieces_of_a_word_are_perturbed_together(model: LoadedModel) -> None:
 def test_long_texts_are_evaluated_window_by_window(model: LoadedModel) -> None:
     item = text_items(LONG)[0]
     keys = {"long_text": "window", "window": 8}
-    ends = evaluate(model, [item], plan_of(), **keys)
+    ends = evaluated(model, [item], plan_of(), **keys)
     found = scores_of(ends)
     (attribution,) = te.explain(model, [item], "lrp", **keys)
     own = np.array([not token.special for token in attribution.features])
@@ -184,7 +164,7 @@ def test_pictures_lose_their_patches() -> None:
     pixels = torch.randn(3, 24, 24, generator=draw, dtype=torch.float64)
     item = Item(id="p", index=0, content={"pixel_values": pixels})
     deletion = MetricSpec(name="deletion", params={"steps": 3, "baseline": "mean"})
-    (end,) = evaluate(model, [item], plan_of(("gradient-x-input",), (deletion,)))
+    (end,) = evaluated(model, [item], plan_of(("gradient-x-input",), (deletion,)))
     (attribution,) = te.explain(model, [item], "gradient-x-input")
     order = np.argsort(-attribution.relevance.reshape(-1), kind="stable")
     expected = []
@@ -206,7 +186,7 @@ def test_a_bad_item_costs_only_itself(model: LoadedModel) -> None:
         ItemFailure(item_id="row", index=5, kind="malformed-row", message="torn"),
         Item(id="blank", index=6, content="   "),
     ]
-    ends = evaluate(model, [good[0], *bad, good[1]], plan_of())
+    ends = evaluated(model, [good[0], *bad, good[1]], plan_of())
     assert [end.failure.kind if end.failure else None for end in ends][1] == "malformed-row"
     assert [end.outcome.item_id for end in ends if end.outcome] == ["i0", "i1"]
     assert ends[2].failure is not None
@@ -219,7 +199,7 @@ def test_an_item_without_label_is_counted(model: LoadedModel) -> None:
         for item, label in zip(text_items(*TEXTS), [None, "good"], strict=False)
     ]
     plan = plan_of(targets=("predicted", "label"), metrics=("activation", "sparsity"))
-    ends = evaluate(model, items, plan)
+    ends = evaluated(model, items, plan)
     # without a label the method explains nothing of the item: every score says so
     reasons = {score.reason for score in ends[0].scores}
     assert len(reasons) == 1
@@ -236,7 +216,7 @@ def test_an_item_without_label_is_counted(model: LoadedModel) -> None:
 def test_items_that_the_model_is_unsure_of_are_counted(model: LoadedModel) -> None:
     items = text_items(*TEXTS)
     for confidence in (0.0, 0.999999):
-        ends = evaluate(model, items, plan_of(confidence=confidence, metrics=("sparsity",)))
+        ends = evaluated(model, items, plan_of(confidence=confidence, metrics=("sparsity",)))
         reasons = [score.reason for end in ends for score in end.scores]
         assert len(reasons) == 2 * len(items)
         assert all(("not sure" in reason) == (confidence > 0) for reason in reasons)
@@ -247,7 +227,7 @@ def test_limits_are_nested_samples(model: LoadedModel) -> None:
     few = EvaluatedMethod(label="lrp few", method=MethodSpec(name="lrp"), items=3)
     metric = MetricSpec(name="activation", items=2)
     plan = plan_of((few, "random"), (metric, "sparsity"), seed=4)
-    found = scores_of(evaluate(model, items, plan))
+    found = scores_of(evaluated(model, items, plan))
     order = np.argsort(row_places(len(items), 4))
     ids = [items[row].id for row in order]
     measured = {key: {i for i, m, k in found if (m, k) == key} for key in {k[1:] for k in found}}
@@ -261,7 +241,7 @@ def test_limits_are_nested_samples(model: LoadedModel) -> None:
 
 def test_the_human_rationale_has_its_own_row(model: LoadedModel) -> None:
     marked = replace(text_items(TEXTS[0])[0], evidence=Evidence(spans=((2, 6),)))
-    (end,) = evaluate(model, [marked], plan_of(metrics=("activation", "sparsity", "runtime")))
+    (end,) = evaluated(model, [marked], plan_of(metrics=("activation", "sparsity", "runtime")))
     found = {(s.method, s.metric): s.value for s in end.scores}
     # one of three tokens is marked
     assert found["oracle", "sparsity"] == pytest.approx(2 / 3)
@@ -278,7 +258,7 @@ def test_stopping_ends_the_work(model: LoadedModel) -> None:
             return self.calls > 3
 
     with pytest.raises(Stopped):
-        evaluate(model, text_items(*TEXTS), plan_of(), Impatient())
+        evaluated(model, text_items(*TEXTS), plan_of(), Impatient())
 
 
 @pytest.mark.parametrize(
@@ -292,12 +272,12 @@ def test_stopping_ends_the_work(model: LoadedModel) -> None:
 )
 def test_a_wrong_plan_is_reported(model: LoadedModel, plan: EvaluationPlan, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
-        evaluate(model, text_items(*TEXTS), plan)
+        evaluated(model, text_items(*TEXTS), plan)
 
 
 def test_the_model_is_left_as_it_was(model: LoadedModel) -> None:
     before = {name: value.clone() for name, value in model.module.state_dict().items()}
-    evaluate(model, text_items(*TEXTS), plan_of())
+    evaluated(model, text_items(*TEXTS), plan_of())
     assert all(torch.equal(before[name], v) for name, v in model.module.state_dict().items())
 
 

@@ -101,6 +101,33 @@ def test_layer_gradcam_is_what_autograd_gives_by_hand(
         assert (one.unit, one.at, one.ledger) == ("score", f"layer {layer}", None)
 
 
+def test_relevance_of_lrp_at_a_layer(model: LoadedModel, module: Any) -> None:
+    """At the embeddings that of `lrp`; behind the last layer, what the head alone hands back."""
+    signed = {"relu": False, "weights": "lrp", "target": "all"}
+    below = te.explain(model, TEXTS, "layer-gradcam", layer="embeddings", **signed)
+    for one, whole in zip(below, te.explain(model, TEXTS, "lrp", "all"), strict=True):
+        np.testing.assert_allclose(one.relevance, whole.relevance, rtol=1e-9, atol=1e-12)
+    last = te.explain(model, TEXTS, "layer-gradcam", layer=LAYERS - 1, **signed)
+    for one in last:
+        inputs = wordpiece()(one.text or "", return_tensors="pt")
+        with torch.no_grad():
+            hidden = module(**inputs, output_hidden_states=True).hidden_states[-1][0, 0]
+            pooled = module.bert.pooler.dense(hidden)
+            # tanh is f(x) / x, linear layers are LRP-0
+            slopes = module.classifier.weight[one.class_index] * pooled.tanh() / pooled
+            by_hand = hidden * (slopes @ module.bert.pooler.dense.weight)
+        assert one.relevance[0] == pytest.approx(float(by_hand.sum()), abs=1e-12)
+        assert not one.relevance[1:].any(), "the head reads the class token alone"
+    middle = te.explain(model, TEXTS, "layer-gradcam", layer=0, **signed)
+    local = te.explain(
+        model, TEXTS, "layer-gradcam", layer=0, relu=False, weights="local", target="all"
+    )
+    assert any(
+        not np.allclose(one.relevance, other.relevance)
+        for one, other in zip(middle, local, strict=True)
+    )
+
+
 def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
     signed = te.explain(model, TEXTS, "layer-gradcam", target="all", relu=False)
     cut = te.explain(model, TEXTS, "layer-gradcam", target="all")
@@ -112,14 +139,16 @@ def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
     assert {one.notes for one in cut} == {(), (reported,)}
 
 
-def algorithm_1(
+def algorithm_1(  # noqa: PLR0917 - the lines of the algorithm by name
     module: Any, language_model: Any, text: str, layer: int, weigh: Callable[[Tensor], Tensor],
     tau: int | None = None, pooled: bool = False, text_only: bool = False,
+    other: list[float] | None = None,
 ) -> dict[int, float]:  # fmt: skip
     """Hou and Castanon's Algorithm 1 line by line: token -> its score.
 
     `layer` counts from 0 as everywhere here. Line 9 adds to the score of token i, as equation 5 has
-    it. `pooled` and `text_only` are what the parameters of these names change.
+    it. `pooled` and `text_only` are what the parameters of these names change, `other` is
+    some other score of the positions in line 3.
     """
     ids, hidden, gradient = by_hand(module, text, layer, weigh)  # lines 1 and 2
     positions, units = hidden.shape
@@ -127,6 +156,7 @@ def algorithm_1(
     for j in range(positions):
         slopes = gradient.mean(dim=0) if pooled else gradient[j]
         alpha.append(max(0.0, sum(float(slopes[k] * hidden[j, k]) for k in range(units))))
+    alpha = alpha if other is None else [max(0.0, score) for score in other]
     with torch.no_grad():
         read = language_model.cls(hidden[None])[0].exp()  # line 4: the softmax is over V
     tokens = sorted(set(ids.tolist()))
@@ -174,6 +204,25 @@ def test_decoded_gradcam_is_algorithm_1(
         np.testing.assert_allclose(one.relevance, shared, rtol=1e-9, atol=1e-12)
         assert (one.unit, one.at) == ("score", f"layer {layer}")
     assert any(one.relevance.max() > 0 for one in every)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_any_score_of_a_layer_can_be_decoded(
+    model: LoadedModel, module: Any, language_model: Any, head: str, layer: int
+) -> None:
+    """Line 3, "or some other score": here the relevance by LRP."""
+    params = {"layer": layer, "weights": "lrp", "target": "all"}
+    scored = te.explain(model, TEXTS, "layer-gradcam", relu=False, **params)
+    decoded = te.explain(model, TEXTS, "decoded-gradcam", head=head, tau=2, **params)
+    for one, score in zip(decoded, scored, strict=True):
+        wanted = algorithm_1(
+            module, language_model, one.text or "", layer, SUMS["all"][one.rank], 2,
+            other=score.relevance.tolist(),
+        )  # fmt: skip
+        ids = wordpiece()(one.text or "")["input_ids"]
+        shared = [wanted[token] / ids.count(token) for token in ids]
+        np.testing.assert_allclose(one.relevance, shared, rtol=1e-9, atol=1e-12)
+    assert any(one.relevance.max() > 0 for one in decoded)
 
 
 def test_the_defaults_are_the_paper_s(model: LoadedModel, head: str) -> None:

@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from tiny_audit import make_audit
+
+import transexplain as te
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -123,6 +126,14 @@ def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
     assert call("explain", "noise.png", "-m", model, "-t", "top:2", "-o", "heat.png")[0] == 0
     assert (tmp_path / "heat-0.png").exists()
     assert (tmp_path / "heat-1.png").exists()
+    alone = ("--alpha", "0", "--solid", "-o", "colours.png")
+    assert call("explain", "noise.png", "-m", model, *alone)[0] == 0
+    Image.new("RGB", (40, 30), "black").save(tmp_path / "black.png")
+    [one] = te.explain(te.load_model(vit_dir), Image.open(tmp_path / "noise.png"))
+    colours = te.render.overlay(one, tmp_path / "black.png", size=256, alpha=0, solid=True)
+    with Image.open(tmp_path / "colours.png") as drawn:
+        assert drawn.size == colours.size
+        assert np.abs(np.asarray(drawn, float) - np.asarray(colours, float)).max() <= 1
     code, printed = call("explain", "noise.png", "-m", model)
     assert code == 0 and "no colours here: --output FILE.png draws it" in printed
     code, printed = call("explain", "a nice film", "-m", model)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import entity_recognisers
 import pytest
 from entity_recognisers import PEOPLE
 from secret_texts import KEY, stored_strings
@@ -13,6 +14,7 @@ from verified_runs import Run, failed
 
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
+from orchestrator.plan.data_check import check_data
 from orchestrator.spec import load_spec
 from transexplain.auditing.text_redaction import TextKey
 from transexplain.errors import ConfigurationError, SpecError
@@ -22,6 +24,7 @@ from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
+from transexplain.types.items import ItemFailure
 
 Audit = Callable[..., Run]
 NAMES = ("Ann", "Bob", "Cy", "Dora", "Emil", "Fay")
@@ -92,6 +95,51 @@ def test_hashed_texts_hold_nothing_that_was_found(
     assert {m.entity for m in mentions if m.group == "entity/GPE"} == {
         key.value("entity", place.lower()) for place in PLACES
     }
+
+
+def test_a_text_that_the_recogniser_fails_on_costs_itself_alone(audit: Audit) -> None:
+    one = audit({"recogniser": "entity_recognisers:moody", "check": 6})
+    with open_database(one.url) as db:
+        failures = [end for end in results.iter_items(db, one.id) if isinstance(end, ItemFailure)]
+        mentions = list(results.iter_mentions(db, one.id))
+        explained = {each.item_id for each in results.iter_attributions(db, one.id)}
+    assert len(failures) == 8 and {end.index % 3 for end in failures} == {2}
+    assert {end.kind for end in failures} == {"recogniser-error"}
+    assert all("failed with ValueError: not Poland again" in end.message for end in failures)
+    assert len(mentions) == 32 and len(explained) == 16
+    assert failed(one.checks(items=16)) == []
+
+
+def test_a_recogniser_that_fails_on_every_text_is_no_run(audit: Audit) -> None:
+    with pytest.raises(ConfigurationError, match=r"fails on every text.*no names today"):
+        audit({"recogniser": "entity_recognisers:broken", "check": 6})
+
+
+def test_rows_that_the_recogniser_fails_on_are_told_before_a_run(
+    audit: Audit, tmp_path: Path
+) -> None:
+    one = audit({"recogniser": "entity_recognisers:moody", "check": 6})
+    settings = Settings(database_url=one.url, snapshot_dir=tmp_path / "snapshots")
+    checked = check_data(prepare_audit(load_spec(tmp_path / "audit.yaml"), settings))
+    assert checked.failing["recogniser-error"].count == 8
+    assert checked.mentions == {"entity/PERSON": 16, "entity/GPE": 16}
+
+
+def test_another_recogniser_than_the_plans_fails_the_check(
+    audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = audit({"recogniser": PEOPLE, "check": 6})
+    assert one.checks(items=0)["recogniser"].status == "PASS"
+    monkeypatch.setattr(
+        entity_recognisers.people, "__transexplain_entity_recogniser__", (("PERSON", "GPE"), "2")
+    )
+    changed = one.checks(items=0)
+    assert failed(changed) == ["recogniser"]
+    assert f"{PEOPLE} has changed (sha256" in changed["recogniser"].text
+    monkeypatch.setenv("TRANSEXPLAIN_RECOGNISER_MODULES", "")
+    gone = one.checks(items=0)
+    assert failed(gone) == ["recogniser"]
+    assert "TRANSEXPLAIN_RECOGNISER_MODULES does not name it" in gone["recogniser"].text
 
 
 @pytest.mark.exhaustive

@@ -229,6 +229,7 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
         ("B", ("game", "<b>", "bank")),
     ]
     assert [(w.classes, w.words) for w in rows["lrp"].shared] == [(("A", "B"), ("<b>", "bank"))]
+    assert [w.scores for w in rows["lrp"].lists] == [(15.0, 12.0, 4.0), (12.0, 10.0, 4.0)]
     assert rows["anti"].lists == () == rows["anti"].shared
     assert rows["anti"].missing == {"fewer than two classes have words": 4}
     stored_json = json.loads(rendered("json", one))
@@ -237,6 +238,9 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
     ]
     seen = Visible(rendered("html", one))
     assert "b" not in {tag for tag, _ in seen.tags}
+    sizes = [given["class"] for tag, given in seen.tags if tag == "li" and "class" in given]
+    # alphabetical: <b> bank oil, <b> bank game; equal steps from 4 to 15, and from 4 to 12
+    assert sizes == ["w5", "w1", "w4", "w4", "w1", "w5"]
     for text in ("Words by class and method", "<b>, oil, bank", "A and B", "2: <b>, bank"):
         assert text in " ".join(seen.text.split())
     markdown = rendered("md", one)

@@ -39,6 +39,14 @@ def broken(text: str) -> list[tuple[int, int, str]]:
     raise ValueError("no names today")
 
 
+@entity_recogniser(types=["PERSON", "GPE"], version="1")
+def moody(text: str) -> Iterator[tuple[int, int, str]]:
+    """Finds what `people` finds, and fails on every text with Poland."""
+    if "Poland" in text:
+        raise ValueError("not Poland again")
+    return people(text)
+
+
 def unmarked(text: str) -> list[tuple[int, int, str]]:
     """A function that nobody marked."""
     raise AssertionError(text)

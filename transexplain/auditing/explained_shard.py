@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
+from transexplain.analysis.groups.entity_finder import TOGETHER
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.mention_changes import AblationCheck, SwapCheck
@@ -187,6 +188,7 @@ class _Gathered:
         self.measured: list[Item] = []  #: once more, by the metrics
         self._mention_counter = MentionCounter(plan) if plan.groups else None
         self._counted = (0, 0)  # outcomes and attributions that are in the aggregate
+        self._waiting: list[Explained] = []  # for others whose entities are found with theirs
 
     def draw(self, ends: Iterator[Explained]) -> None:
         """Take of these, which are the next in order, what is missing in the sample."""
@@ -200,6 +202,7 @@ class _Gathered:
 
     def controls(self, observer: Observer, alone: Collection[str]) -> ControlResults:
         """The controls of the items that were added; raises Stopped."""
+        self._take_waiting()
         found = ControlResults()
         if self.checks is not None:
             found.merge(self.checks.measure(observer, alone))
@@ -215,6 +218,7 @@ class _Gathered:
         seconds: float,
     ) -> ShardResult:
         """What is known of a shard after its last item was added."""
+        self._take_waiting()
         self._count()
         for value in sensitivities:
             self.aggregate.add_sensitivity(value)
@@ -236,6 +240,16 @@ class _Gathered:
 
     def add(self, done: Explained) -> None:
         """Take one item's end."""
+        self._waiting.append(done)
+        if len(self._waiting) == TOGETHER:
+            self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for done in self._mention_counter.read(waiting) if self._mention_counter else waiting:
+            self._take(done)
+
+    def _take(self, done: Explained) -> None:
         if done.failure is not None:
             self.failures.append(done.failure)
         if done.outcome is None:
@@ -328,9 +342,6 @@ def _sensitivities(
     return [sensitivity_between(*done.attributions) for done in ends if len(done.attributions) == 2]
 
 
-_TOGETHER = 64  #: items between two checks whether to stop
-
-
 def import_shard(
     plan: AuditPlan,
     shard: Shard,
@@ -354,19 +365,19 @@ def import_shard(
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
     given = iter(read_attributions(plan, shard) if items is None else items)
-    while some := list(islice(given, _TOGETHER)):
+    while some := list(islice(given, TOGETHER)):
         if observer.should_stop():
             raise Stopped
         observer.batch_started([_id_of(one) for one in some])
-        for one in some:
-            if isinstance(one, ItemFailure):
-                failures.append(one)
-            else:
-                outcomes.append(one.outcome)
-                attributions += one.attributions
+        ends = [_explained(one) for one in some]
+        for end in counter.read(ends) if counter is not None else ends:
+            failures += [end.failure] if end.failure is not None else []
+            if end.outcome is not None:
+                outcomes.append(end.outcome)
+                attributions += end.attributions
                 if counter is not None:
-                    mentions += counter.of(_explained(one), aggregate)[1]
-            observer.item_done(_id_of(one))
+                    mentions += counter.of(end, aggregate)[1]
+        observer.item_done(*map(_id_of, some))
     aggregate.add_all(outcomes, attributions)
     return ShardResult(
         shard=shard,
@@ -379,7 +390,9 @@ def import_shard(
     )
 
 
-def _explained(one: GivenItem) -> Explained:
+def _explained(one: GivenItem | ItemFailure) -> Explained:
+    if isinstance(one, ItemFailure):
+        return Explained(item=None, failure=one)
     return Explained(item=one.item, outcome=one.outcome, attributions=one.attributions)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import Observation
-from transexplain.analysis.groups.entity_finder import EntityFinder, Region
+from transexplain.analysis.groups.entity_finder import EntityFinder, Region, unrecognised
 from transexplain.analysis.groups.entity_totals import Stratum
 from transexplain.analysis.groups.mention_matching import Match, Matcher, Spans, mentions_of
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.errors import ItemError
 from transexplain.evaluating.metrics.rationale_regions import Region as Marked
 from transexplain.explaining import Explained
 from transexplain.types.items import (
@@ -65,6 +66,18 @@ class MentionCounter:
         self._finder, self._slice = EntityFinder(plan), plan.slice
         self._answers = answers_of(plan)
         self._second = Matcher(plan.second, plan.matching) if plan.second else None
+
+    def read(self, many: Sequence[Explained]) -> list[Explained]:
+        """The ends of items, those whose text the recogniser fails on as failures.
+
+        It reads the texts of all of them together, for the `of` of each that comes next.
+        """
+        texts = [one.attributions[0].text if one.attributions else None for one in many]
+        errors = self._finder.read(texts)
+        return [
+            one if error is None else _failed(one, error)
+            for one, error in zip(many, errors, strict=True)
+        ]
 
     def of(
         self, done: Explained, aggregate: ShardAggregate
@@ -154,6 +167,12 @@ class MentionCounter:
             label=outcome.label or "",
             slice=str(outcome.meta.get(self._slice, "")) if self._slice else "",
         )
+
+
+def _failed(done: Explained, error: ItemError) -> Explained:
+    assert done.outcome is not None
+    failure = unrecognised(done.outcome.item_id, done.outcome.index, error)
+    return Explained(item=done.item, failure=failure)
 
 
 def _cluster_of(done: Explained) -> str:

@@ -72,8 +72,8 @@ def molecule_graph(smiles: str) -> dict[str, Any]:
         `node_features` (T, F) as `ATOM_FEATURES` names them; `edge_kinds` (T, T), 0 or the place
         of the bond in `BOND_KINDS`, counted from 1; `distances` and `degrees` (T,) as
         `graph_structure.structure` has them, which a model reads; and beside them `edges`,
-        `node_names` (element and place in the SMILES), `node_positions` (T, 2) of a drawing,
-        `node_groups` as `substructures` finds them, and `text`, the SMILES.
+        `node_names` (the element as SMILES has it, aromatic in lower case), `node_positions`
+        (T, 2) of a drawing, `node_groups` as `substructures` finds them, and `text`, the SMILES.
 
     Raises ItemError `bad-smiles`, ConfigurationError where RDKit is missing.
     """
@@ -93,7 +93,7 @@ def molecule_graph(smiles: str) -> dict[str, Any]:
         "node_features": np.array([_features(atom) for atom in atoms], dtype=np.float32),
         "edge_kinds": kinds,
         **structure([bond[:2] for bond in bonds], len(atoms)),
-        "node_names": [f"{atom.GetSymbol()}{atom.GetIdx() + 1}" for atom in atoms],
+        "node_names": [_symbol(atom) for atom in atoms],
         "node_positions": (places * (1, -1)).astype(np.float32),
         "node_groups": substructures(molecule),
         "text": smiles.strip(),
@@ -155,6 +155,11 @@ def _features(atom: Any) -> list[float]:
         float(code == "S"),
         float(atom.GetFormalCharge()),
     ]
+
+
+def _symbol(atom: Any) -> str:
+    symbol = str(atom.GetSymbol())
+    return symbol.lower() if atom.GetIsAromatic() else symbol
 
 
 def _one_of(name: str, known: Sequence[str]) -> list[float]:

@@ -16,6 +16,7 @@ from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure
 from transexplain.explaining.portions import portions
+from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item, ItemFailure, ItemOutcome
 from transexplain.types.observer import Observer
@@ -50,8 +51,10 @@ class Measuring:
         entries: list[Entry] = []
         for method in self.evaluation.plan.methods:
             mine = [row for row in sure if method in self._methods_of(row)]
-            for draw in range(method.draws):
-                entries += yield from self._of_draw(method, draw, mine)
+            first = yield from self._of_draw(method, 0, mine)
+            entries += first
+            for draw in range(1, method.draws):
+                entries += yield from self._of_draw(method, draw, mine, first)
         yield from self._of_predictions(sure)
         marked = list(_oracles(entries))
         yield from self._of_maps(ORACLE, [case for _, _, case in marked], of_content=True)
@@ -60,12 +63,13 @@ class Measuring:
         )
 
     def _of_draw(
-        self, method: EvaluatedMethod, draw: int, rows: Sequence[int]
+        self, method: EvaluatedMethod, draw: int, rows: Sequence[int], first: Sequence[Entry] = ()
     ) -> Generator[MetricScore, None, list[Entry]]:
         """Yield the scores that need no curve; return what curves are drawn of.
 
         What does not depend on where the relevance lies is measured on the first draw alone, and
-        so is what explains again.
+        so is what explains again. A later draw takes all but its relevance from the `first`, so
+        that no model is run for it.
         """
         bench = MethodBench(
             model=self.model,
@@ -73,7 +77,11 @@ class Measuring:
             request=self.evaluation.request,
             observer=self.observer,
         )
-        found = yield from self._explained(bench, rows)
+        again = [entry for entry in first if not self.encoded[entry[0]].windows]
+        known = {row for row, _, _ in again}
+        found = yield from self._explained(bench, [row for row in rows if row not in known])
+        seed = bench.method.method.params.get("seed", 0)
+        found += [(row, _with_seed(case, seed)) for row, _, case in again]
         cases = [case for _, case in found]
         yield from self._of_maps(method.label, cases, of_content=draw > 0)
         if draw == 0:
@@ -166,6 +174,11 @@ class Measuring:
             for spec in self.evaluation.plan.metrics:
                 if self.evaluation.measures(spec, item.index):
                     yield not_scored(item.id, label, target.spec, spec.label, reason)
+
+
+def _with_seed(case: Case, seed: int) -> Case:
+    """The case of random relevance with another draw."""
+    return dataclasses.replace(case, attribution=redrawn(case.attribution, seed))
 
 
 def _of_map(spec: MetricSpec, measure: Callable[[Case], Scored], case: Case) -> Scored:

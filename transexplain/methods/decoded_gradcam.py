@@ -34,12 +34,12 @@ from transexplain.methods.batch_explanation import (
 )
 from transexplain.methods.layer_gradcam import (
     Weights,
-    check_weights,
     class_activation,
     layer_notes,
+    layers_with,
     mark_of,
 )
-from transexplain.models.hidden_states import EMBEDDINGS, LayerName, Layers, run_layers
+from transexplain.models.hidden_states import EMBEDDINGS, LayerName, Layers
 from transexplain.models.lm_head import LMHead, lm_head
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -65,8 +65,9 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         model, batch, resolve, method: a text model with a masked language-model head, B items.
         layer: 0..L-1, or from the end; default as in `layer-gradcam`. The paper's layer l is
             l - 1 here, and its layer 0 `embeddings`, which needs no head and decodes nothing.
-        weights: of the hidden units: `local`, the gradient at each position (equation 1), or
-            `pooled`, its mean over positions (Selvaraju et al. 2017).
+        weights: of the hidden units: `local`, the gradient at each position (equation 1),
+            `pooled`, its mean over positions (Selvaraju et al. 2017), or `lrp`, the gradient of
+            the composite of this name: line 3 then has LRP in the place of Grad-CAM.
         tau: how many tokens of the item a position contributes to, the likeliest first; None: all.
         among: `vocabulary`: what decodes to no token of the item is lost; `text`: the softmax runs
             over the tokens of the item alone, and with `tau` None nothing is lost.
@@ -77,15 +78,14 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     missing or unfit head, and a parameter out of range.
     """
     _check(model, tau, among)
-    check_weights(weights)
-    layers = run_layers(model, batch)
+    layers, gradient_of = layers_with(model, batch, weights)
     index = layers.index(layer)
     decoded = None
     if index != EMBEDDINGS:
         decoded = _Decoded(layers, lm_head(model, head), index, among, tau)
 
     def take(seed: Array, last: bool) -> SeedRelevance:
-        gradient = layers.gradient(index, torch.from_numpy(seed), last=last)
+        gradient = gradient_of(index, torch.from_numpy(seed), last=last)
         scores = class_activation(layers, index, gradient, weights=weights)
         saliency = scores.clamp(min=0)
         positions = saliency if decoded is None else decoded.positions(saliency)

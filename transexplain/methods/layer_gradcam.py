@@ -8,15 +8,20 @@ and never over padding.
 
 With `weights="local"` it is the Grad-CAM of Hou and Castanon 2023, equation 1: ReLU(sum_d
 dy/dh[t, d] h[t, d]), every position with its own gradient. `layer="embeddings"` is their layer 0,
-and their layer l is `layer` l - 1 here.
+and their layer l is `layer` l - 1 here. With `weights="lrp"` the gradient is that of the composite
+`lrp`, so that position t has the relevance which LRP gives it behind the layer.
 """
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from transexplain.engine.composites import composite
+from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import as_array, is_double
 from transexplain.methods.batch_explanation import (
@@ -31,13 +36,14 @@ from transexplain.models.hidden_states import (
     EMBEDDINGS,
     LayerName,
     Layers,
+    Taps,
     named,
     run_layers,
 )
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
 
-Weights = Literal["pooled", "local"]
+Weights = Literal["pooled", "local", "lrp"]
 
 
 def explain(
@@ -58,19 +64,18 @@ def explain(
             Default: the last but one (with one layer, that), for most classifiers read the output
             of the last at the class token alone, so what it holds elsewhere has no part in the
             logits.
-        weights: `pooled` or `local`, as above; local relevance is 0 where the model reads nothing
-            behind the layer.
+        weights: `pooled`, `local` or `lrp`, as above; relevance of the last two is 0 where the
+            model reads nothing behind the layer.
         relu: False keeps what the definition leaves out: evidence against the target.
 
     Returns relevance (T,) or (rows, cols) in `score`. Raises ConfigurationError for a layer that
     is not there or has other positions than the item.
     """
-    check_weights(weights)
-    layers = run_layers(model, batch)
+    layers, gradient_of = layers_with(model, batch, weights)
     index = layers.index(layer)
 
     def take(seed: Array, last: bool) -> SeedRelevance:
-        gradient = layers.gradient(index, torch.from_numpy(seed), last=last)
+        gradient = gradient_of(index, torch.from_numpy(seed), last=last)
         scores = class_activation(layers, index, gradient, weights=weights)
         positions = scores.clamp(min=0) if relu else scores
         return SeedRelevance(
@@ -87,12 +92,38 @@ def mark_of(layers: Layers, layer: int, method: str) -> CommonFields:
     return CommonFields(method=method, at=at, unit="score", double=is_double(layers.logits))
 
 
-def check_weights(weights: str) -> None:
-    """ConfigurationError for a word that is none of the weightings."""
+def layers_with(
+    model: LoadedModel, batch: Batch, weights: Weights
+) -> tuple[Layers, Callable[..., Tensor]]:
+    """One forward pass, and what gives the gradient of `weights`: see `Layers.gradient`.
+
+    Raises ConfigurationError for a word that is none of the weightings, EngineError where `lrp`
+    meets an operator without a rule.
+    """
     if weights not in get_args(Weights):
         raise ConfigurationError(
             f"weights is {' or '.join(map(repr, get_args(Weights)))}, not {weights!r}"
         )
+    if weights != "lrp":
+        layers = run_layers(model, batch)
+        return layers, layers.gradient
+    passed: list[Propagation] = []
+
+    def run(forward: Callable[[Taps], Tensor]) -> Tensor:
+        def tapped(taps: RelevanceMode) -> Tensor:
+            return forward(taps)
+
+        items = len(batch.encoded)
+        passed.append(propagate(tapped, composite("lrp"), items, module=model.module))
+        return passed[0].logits
+
+    layers = run_layers(model, batch, run)
+
+    def gradient(layer: int, seed: Tensor, *, last: bool = False) -> Tensor:
+        passed[0].book.start(keep=False)  # the ledger is of the input layer alone
+        return layers.gradient(layer, seed, last=last)
+
+    return layers, gradient
 
 
 def class_activation(
@@ -100,7 +131,7 @@ def class_activation(
 ) -> Tensor:
     """(B, T) float64, signed: hidden vectors times the weights that `gradient` (B, T, D) gives."""
     hidden, slope = layers.hidden(layer).double(), gradient.double()
-    if weights == "local":
+    if weights != "pooled":
         return (slope * hidden).sum(dim=-1)
     lengths = layers.batch.lengths.to(slope.device)
     own = torch.arange(slope.shape[1], device=slope.device) < lengths[:, None]

@@ -1,6 +1,7 @@
 """Random relevance: the baseline that every method should beat."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,13 +11,15 @@ from transexplain.methods.batch_explanation import (
     Array,
     BatchExplanation,
     CommonFields,
+    Features,
     Resolve,
     SeedRelevance,
     explain_targets,
     generator_of,
+    split,
 )
 from transexplain.models.loaded_model import Batch, LoadedModel
-from transexplain.types.items import own_positions
+from transexplain.types.items import Attribution, own_positions
 
 
 def explain(
@@ -38,13 +41,27 @@ def explain(
 
 def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], SeedRelevance]:
     width = max(encoded.length for encoded in batch.encoded)
-    positions = np.zeros((len(batch.encoded), width))
-    for row, encoded in enumerate(batch.encoded):
-        content = own_positions(encoded.features, width)
-        draws = torch.randn(
-            int(content.sum()),
-            generator=generator_of(seed, encoded.item.id),
-            dtype=torch.float64,
-        )
-        positions[row, content] = draws.numpy()
+    rows = [_drawn(one.features, width, seed, one.item.id) for one in batch.encoded]
+    positions = np.stack(rows)
     return lambda _seed, _last: SeedRelevance(positions)
+
+
+def _drawn(features: Features, width: int, seed: int, item_id: str) -> Array:
+    """(`width`,) the numbers of one item; 0 at special positions."""
+    positions = np.zeros(width)
+    content = own_positions(features, width)
+    generator = generator_of(seed, item_id)
+    drawn = torch.randn(int(content.sum()), generator=generator, dtype=torch.float64)
+    positions[content] = drawn.numpy()
+    return positions
+
+
+def redrawn(one: Attribution, seed: int) -> Attribution:
+    """What `explain` gives in the place of `one`, an attribution of its own, for another seed.
+
+    No forward pass is needed for it. Not for a text in windows, each of which draws for itself.
+    """
+    features = one.features
+    length = one.relevance.size + len(one.prefix_relevance)
+    positions = _drawn(features, length, seed, one.item_id).astype(one.relevance.dtype)
+    return replace(one, relevance=split(positions, features)[0].copy())

@@ -1,10 +1,10 @@
 """Hidden states (B, T, D) of layers in one forward pass, with or without gradients."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -132,16 +132,35 @@ def named(layer: int) -> str:
     return "the embeddings" if layer == EMBEDDINGS else f"layer {layer}"
 
 
-def run_layers(model: LoadedModel, batch: Batch) -> Layers:
+class Taps(Protocol):
+    """What a forward pass calls at its input layer."""
+
+    def input_layer(self, tensor: Tensor) -> Tensor:
+        """Take the tensor at the input layer; returns what replaces it."""
+
+    def encoder_begins(self) -> None:
+        """Called where the encoder begins."""
+
+
+#: runs a forward pass with taps of its own, and returns its logits
+Runner = Callable[[Callable[[Taps], Tensor]], Tensor]
+
+
+def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> Layers:
     """One forward pass over a batch that keeps what every layer gave, with gradients.
 
     The layers are the calls of the modules of the repeated list that begins at the input layer
-    `encoder` (one module may be called many times). Raises ConfigurationError for a model without
-    one.
+    `encoder` (one module may be called many times). `run` may run the pass in a way of its own, so
+    that other gradients come back. Raises ConfigurationError for a model without such a list.
     """
     hooks = _Hooks()
+
+    def forward(taps: Taps) -> Tensor:
+        hooks.taps = taps
+        return _run(model, batch, hooks)
+
     with torch.enable_grad():
-        logits = _run(model, batch, hooks)
+        logits = _run(model, batch, hooks) if run is None else run(forward)
     if not logits.requires_grad:
         raise EngineError(
             f"the logits of {model.ref.source} do not depend on its first layer: the model "
@@ -208,16 +227,22 @@ class _Hooks:
         self.width: tuple[int, ...] = ()
         self.inputs = torch.empty(0)
         self.replace = replace  #: number of a call, and what it gives instead
+        self.taps: Taps | None = None  #: of who runs the pass
         self.thread = threading.get_ident()
 
     def input_layer(self, tensor: Tensor) -> Tensor:
         """Begin the graph here, whether or not the parameters require gradients."""
         self.width = tuple(tensor.shape[:2])
-        self.inputs = tensor.detach().requires_grad_(torch.is_grad_enabled())
+        if self.taps is not None:
+            self.inputs = self.taps.input_layer(tensor)
+        else:
+            self.inputs = tensor.detach().requires_grad_(torch.is_grad_enabled())
         return self.inputs
 
     def encoder_begins(self) -> None:
-        """Nothing depends on where the encoder begins."""
+        """Nothing here depends on where the encoder begins."""
+        if self.taps is not None:
+            self.taps.encoder_begins()
 
     @contextmanager
     def placed(self, blocks: tuple[nn.Module, ...], module: nn.Module) -> Iterator[None]:

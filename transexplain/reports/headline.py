@@ -9,7 +9,7 @@ from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.group_answers import by_regions, by_verdict
+from transexplain.reports.sections.group_answers import by_verdict, hidden_parts
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.mixed_section import mixture_sentence
 from transexplain.reports.sections.untested import untested
@@ -92,7 +92,8 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
 
 
 def _deed(groups: Groups) -> str:
-    return "hiding regions" if by_regions(groups.counterfactuals) else "swapping mentions"
+    hidden = hidden_parts(groups.counterfactuals)
+    return f"hiding {hidden}" if hidden else "swapping mentions"
 
 
 def caveats(summary: Summary) -> Iterator[str]:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.entity_recogniser import (
     FOUND_BY,
     Recognised,
+    Recogniser,
     absolute_recogniser,
     group_of,
     open_recogniser,
@@ -28,8 +30,8 @@ from transexplain.analysis.groups.entity_recogniser import (
 )
 from transexplain.analysis.groups.lexicon import load_lexicon
 from transexplain.analysis.groups.mention_matching import Match, Matcher
-from transexplain.errors import ConfigurationError
-from transexplain.types.items import EntityGroup
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.types.items import EntityGroup, Item
 from transexplain.types.plans import AuditPlan, Matching
 
 needs_spacy = pytest.mark.skipif(
@@ -129,8 +131,9 @@ def test_recognisers_that_are_not_there(source: str, types: Any, message: str) -
     ],
 )
 def test_functions_that_answer_wrongly(function: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ItemError, match=message) as caught:
         open_recogniser(f"entity_recognisers:{function}").entities(TEXT)
+    assert caught.value.kind == "recogniser-error"
 
 
 @pytest.mark.parametrize(
@@ -138,8 +141,61 @@ def test_functions_that_answer_wrongly(function: str, message: str) -> None:
 )
 def test_answers_that_are_no_entities(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = replace(open_recogniser(PEOPLE), find=lambda text: [answer])
-    with pytest.raises(ConfigurationError, match="answered with what is no"):
+    with pytest.raises(ItemError, match="answered with what is no"):
         opened.entities(TEXT)
+
+
+def test_texts_are_recognised_together_and_a_bad_one_alone_has_an_error() -> None:
+    opened, together = open_recogniser("entity_recognisers:moody"), []
+
+    def find_together(texts: Sequence[str]) -> Iterator[Any]:
+        together.append(list(texts))
+        return map(opened.find, texts)
+
+    batched = replace(opened, find_together=find_together)
+    good = [TEXT, "We met Bob Ray", "nobody"]
+    assert batched.entities_of(good) == [opened.entities(text) for text in good]
+    assert together == [good]
+    found = batched.entities_of([TEXT, "to Poland", "We met Bob Ray"])
+    assert [found[0], found[2]] == [opened.entities(TEXT), opened.entities("We met Bob Ray")]
+    assert isinstance(found[1], ItemError)
+    assert "failed with ValueError: not Poland again" in str(found[1])
+    short = replace(opened, find_together=lambda texts: [[]])
+    assert short.entities_of(good) == [opened.entities(text) for text in good], "one answer of 3"
+
+
+def test_entities_that_were_read_together_are_found() -> None:
+    plan = plan_with("entity_recognisers:moody")
+    finder, texts = EntityFinder(plan), [TEXT, None, "in Poland", TEXT]
+    errors = finder.read(texts)
+    assert [error is None for error in errors] == [True, True, False, True]
+    assert list(finder.find(TEXT, (), {}).matches) == found(plan_with(PEOPLE), TEXT)
+    assert finder.find(None, (), {}).matches == ()
+    with pytest.raises(ItemError, match="not Poland again"):
+        finder.find("in Poland", (), {})
+    items = [Item(id=f"i{n}", index=n, content=text or "") for n, text in enumerate(texts)]
+    turns = list(finder.in_turn(items))
+    assert [isinstance(one, Item) for one in turns] == [True, True, False, True]
+    assert (turns[2].item_id, turns[2].index, turns[2].kind) == ("i2", 2, "recogniser-error")
+
+
+def test_a_recogniser_is_opened_once_while_it_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def counted(where: str, types: tuple[str, ...]) -> Recogniser:
+        opened.append(types)
+        return Recogniser(find=lambda _: [], types=("A", "B"), name="n", digest=f"{len(opened)}")
+
+    monkeypatch.setattr("transexplain.analysis.groups.spacy_recogniser.open_spacy", counted)
+    (tmp_path / "config.cfg").write_text("1")
+    source = f"spacy:{tmp_path}"
+    plan = planned_recogniser(source, None)
+    assert planned_recogniser(source, None) == plan and recogniser_of(plan).digest == "1"
+    assert opened == [()]
+    (tmp_path / "config.cfg").write_text("22")
+    assert planned_recogniser(source, None).digest == "2"
 
 
 def test_another_version_of_a_function_is_refused() -> None:
@@ -174,6 +230,8 @@ def test_a_saved_spacy_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("entity/PERSON", "Lee, Ann", "Ann Lee"),
         ("entity/GPE", "iceland", "Iceland"),
     ]
+    recogniser, texts = recogniser_of(plan.recogniser), [TEXT, "", "To Iceland"]
+    assert recogniser.entities_of(texts) == [recogniser.entities(text) for text in texts]
     save_ruler(tmp_path / "ruler", patterns[:1])
     recogniser_of.cache_clear()
     with pytest.raises(ConfigurationError, match="is not the one of the plan"):
@@ -221,6 +279,9 @@ class FakeGLiNER:
             {"start": start, "end": start + 7, "text": "Ann Lee", "label": labels[0], "score": 0.9}
         ]
 
+    def inference(self, texts: list[str], labels: list[str]) -> list[list[dict[str, Any]]]:
+        return [self.predict_entities(text, labels) for text in texts]
+
 
 def gliner_folder(folder: Path) -> Path:
     folder.mkdir()
@@ -240,6 +301,11 @@ def test_the_interface_of_gliner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert plan.recogniser is not None
     assert plan.recogniser.name == "GLiNER 0.0, small"
     assert [(m.group, m.entity) for m in found(plan, TEXT)] == [("entity/person", "ann lee")]
+    recogniser = recogniser_of(plan.recogniser)
+    assert recogniser.entities_of([TEXT, f"So {TEXT}"]) == [
+        [Recognised(8, 15, "person", "ann lee")],
+        [Recognised(11, 18, "person", "ann lee")],
+    ]
     assert FakeGLiNER.requested[-1] == (str(folder), {"local_files_only": True})
 
 

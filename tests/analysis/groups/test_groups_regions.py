@@ -10,7 +10,7 @@ from test_groups_counterfactuals import ANSWER
 from test_groups_outcomes import CLASSES, INVITED
 
 from transexplain.analysis.groups.aggregate_form import check_form
-from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import Evidence, GroupVerdict, group_verdicts
 from transexplain.analysis.groups.hidden_regions import (
@@ -177,41 +177,46 @@ def test_strata_have_rows_of_their_own_and_opposite_effects_are_no_equality() ->
     assert compared(even).equal and compared(even).varies == 0.0
 
 
-def judged(regions: Sequence[HiddenRegion], no_swaps: str = "") -> GroupVerdict:
+def judged(
+    regions: Sequence[HiddenRegion], no_swaps: str = "", kind: Kind = "region"
+) -> GroupVerdict:
     practical = Practical()
     evidence = Evidence(
-        counterfactuals=region_table(regions, [INVITED], REFERENCES, practical),
+        counterfactuals=region_table(regions, [INVITED], REFERENCES, practical, kind),
         outcomes=outcome_table(even(), [INVITED], CLASSES, REFERENCES, practical),
         relevance=(),
         found={},
         no_swaps=no_swaps,
-        kind="region",
+        kind=kind,
     )
     [verdict] = group_verdicts(evidence, REFERENCES, practical)
     return verdict
 
 
-def test_verdicts_speak_of_regions() -> None:
+@pytest.mark.parametrize("kind", ["region", "substructure"])
+def test_verdicts_speak_of_what_was_hidden(kind: Kind) -> None:
     rng = np.random.default_rng(6)
-    found = judged(list(drawn(rng, -0.8)))
+    found = judged(list(drawn(rng, -0.8)), kind=kind)
     assert found.verdict == "different answers"
     assert found.reasons[0].startswith(
-        "hiding its regions shows that they move invited by \N{MINUS SIGN}0."
+        f"hiding its {kind}s shows that they move invited by \N{MINUS SIGN}0."
     )
     assert "points of probability against its reference's; the prediction" in found.reasons[0]
-    none = judged(list(drawn(rng, counts=(400, 400), spreads=(0.1, 0.1))))
-    assert none.verdict == "equivalent" and none.reasons[0].startswith("hiding its regions")
-    few = judged(list(drawn(rng, counts=(3, 3))))
+    none = judged(list(drawn(rng, counts=(400, 400), spreads=(0.1, 0.1))), kind=kind)
+    assert none.verdict == "equivalent" and none.reasons[0].startswith(f"hiding its {kind}s")
+    few = judged(list(drawn(rng, counts=(3, 3))), kind=kind)
     assert few.verdict == "inconclusive"
     assert few.reasons[0] == (
-        "too few of its regions were hidden (6 items in 6 clusters, 3 and 3 entities)"
+        f"too few of its {kind}s were hidden (6 items in 6 clusters, 3 and 3 entities)"
     )
-    loose = judged(list(drawn(rng, counts=(20, 20))))
+    loose = judged(list(drawn(rng, counts=(20, 20))), kind=kind)
     assert "items would settle it" in loose.reasons[0]
-    absent = judged([], no_swaps="groups.check is 0")
-    assert absent.reasons[0] == "none of its regions was hidden: groups.check is 0"
+    absent = judged([], no_swaps="groups.check is 0", kind=kind)
+    assert absent.reasons[0] == f"none of its {kind}s was hidden: groups.check is 0"
     printed = [one for verdict in (found, none, few, loose, absent) for one in verdict.reasons]
-    assert not [one for one in printed if "swap" in one or "mentions were" in one or "text" in one]
+    other = {"region": "substruct", "substructure": "region"}[kind]
+    words = ("swap", "mentions were", "text", other)
+    assert not [one for one in printed if any(word in one for word in words)]
 
 
 def test_any_order_gives_the_same_and_json_comes_back() -> None:

@@ -88,6 +88,10 @@ def test_the_lists_by_hand() -> None:
     found = overlap(details)
     assert found.detail == {
         "lists": lists,
+        "scores": {
+            name: pytest.approx([scores[name][word] for word in words])
+            for name, words in lists.items()
+        },
         "shared": [{"classes": ["A", "B"], "words": ["deal", "bank"]}],
     }
     # three words each, two in common, at every requested number of words

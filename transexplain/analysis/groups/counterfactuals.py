@@ -26,8 +26,9 @@ NAMES = 2
 MIN_TEXTS = 5  #: compared; an interval over fewer is mostly chance
 SHOWN = 5  #: examples of a comparison
 
-#: how the answer was changed: another name in its text, or a region of its picture hidden
-Kind = Literal["swap", "region"]
+#: how the answer was changed: another name in its text, or a region of its picture or a
+#: substructure of its graph hidden
+Kind = Literal["swap", "region", "substructure"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -63,7 +64,8 @@ class Counterfactual:
     """What names of a group, in the place of names of its reference, do to one answer.
 
     Of kind `region`: what regions of a group add to the answers to their pictures, more than those
-    of its reference. Texts are then pictures, and names what the regions are called.
+    of its reference. Texts are then pictures, and names what the regions are called. Of kind
+    `substructure` the same of graphs.
     """
 
     kind: Kind = "swap"

@@ -4,12 +4,12 @@ columns, and crossed groups.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.entity_recogniser import group_of, recogniser_of
+from transexplain.analysis.groups.entity_recogniser import Recognised, group_of, recogniser_of
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.mention_matching import (
     Match,
@@ -19,16 +19,20 @@ from transexplain.analysis.groups.mention_matching import (
     mentions_of,
 )
 from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.errors import ItemError
 from transexplain.types.items import (
     Ambiguity,
     Annotation,
     Attribution,
     EntityGroup,
+    Item,
+    ItemFailure,
     Mention,
     PatchGrid,
 )
 from transexplain.types.plans import AuditPlan
 
+TOGETHER = 64  #: texts that a recogniser gets at once
 BETWEEN = " x "
 #: of the mentions of its family, below which a group is left out of comparisons
 LEAST_SHARE = 0.02
@@ -131,6 +135,16 @@ class FoundEntities:
     recognised: tuple[tuple[int, int], ...] = ()
 
 
+def unrecognised(item_id: str, index: int, error: ItemError) -> ItemFailure:
+    """The failure of an item whose text the recogniser fails on."""
+    message = f"item {item_id!r}: {error}"
+    return ItemFailure(item_id=item_id, index=index, kind=error.kind, message=message)
+
+
+def _text_of(item: Item) -> str | None:
+    return item.content if isinstance(item.content, str) else None
+
+
 class EntityFinder:
     """Finds the entities of a plan's groups; `annotations` of other groups do not count."""
 
@@ -141,14 +155,42 @@ class EntityFinder:
         met = (one for one in plan.intersections if set(one) <= set(columns))
         self._columns = (*((one,) for one in columns), *met)
         self._recogniser = recogniser_of(plan.recogniser) if plan.recogniser else None
+        self._read: dict[str, list[Recognised]] = {}
+
+    def read(self, texts: Sequence[str | None]) -> list[ItemError | None]:
+        """Recognise entities in some texts together, for the `find` of each that comes next.
+
+        Returns for each text why the recogniser failed on it, or None.
+        """
+        self._read.clear()
+        if self._recogniser is None:
+            return [None for _ in texts]
+        given = list(dict.fromkeys(text for text in texts if text is not None))
+        found = dict(zip(given, self._recogniser.entities_of(given), strict=True))
+        errors = {text: one for text, one in found.items() if isinstance(one, ItemError)}
+        self._read |= {text: one for text, one in found.items() if not isinstance(one, ItemError)}
+        return [None if text is None else errors.get(text) for text in texts]
+
+    def in_turn(self, items: Iterable[Item]) -> Iterator[Item | ItemFailure]:
+        """The items, with texts recognised together, for a `find` of each before the next.
+
+        In the place of one whose text the recogniser fails on comes its failure.
+        """
+        stream = iter(items)
+        while some := list(islice(stream, TOGETHER)):
+            for one, error in zip(some, self.read([_text_of(item) for item in some]), strict=True):
+                yield one if error is None else unrecognised(one.id, one.index, error)
 
     def find(
         self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
     ) -> FoundEntities:
-        """The entities of one item; `text` is None for a picture or graph."""
+        """The entities of one item; `text` is None for a picture or graph.
+
+        Raises ItemError `recogniser-error` where the recogniser fails on the text.
+        """
         if text is None:
             return FoundEntities(whole=self._whole(meta))
-        entities = self._recogniser.entities(text) if self._recogniser else []
+        entities = self._recognised(text)
         spans = tuple((one.start, one.end) for one in entities)
         found = self._matcher.search(text, spans)
         named = [
@@ -177,10 +219,15 @@ class EntityFinder:
             (*found.kept, *named, *marked), found.dropped, self._whole(meta), spans
         )
 
+    def _recognised(self, text: str) -> list[Recognised]:
+        if self._recogniser is None:
+            return []
+        return self._read[text] if text in self._read else self._recogniser.entities(text)
+
     def groups_in(
         self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
     ) -> set[str]:
-        """The groups of one item, in whatever way it is in them; arguments as of `find`."""
+        """The groups of one item, in whatever way it is in them; arguments and errors of `find`."""
         found = self.find(text, annotations, meta)
         marked = {one.group for one in annotations} & self._groups
         return {one.group for one in found.matches} | {group for group, _ in found.whole} | marked

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transexplain.data.source_files import file_digest
-from transexplain.errors import ConfigurationError, did_you_mean
+from transexplain.errors import ConfigurationError, ItemError, did_you_mean
 from transexplain.registry import Registry
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import RecogniserPlan
@@ -42,33 +42,63 @@ class Recognised(NamedTuple):
     entity: str = ""  #: what it is called; "": as the text spells it, in lower case
 
 
+#: what a recogniser answers for one text
+Answers = Iterable[tuple[int, int, str] | tuple[int, int, str, str]]
+#: kind of the failure of an item whose text a recogniser fails on
+FAILED = "recogniser-error"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recogniser:
     """An opened recogniser."""
 
-    find: Callable[[str], Iterable[tuple[int, int, str] | tuple[int, int, str, str]]]
+    find: Callable[[str], Answers]
     types: tuple[str, ...]  #: that it can find; empty: whatever is requested, or unknown
     name: str  #: software and model with their versions, for a reader
     digest: str = ""  #: sha256 over the files of its model; "": it has none
+    #: `find` for N texts together, in their order; None: one after the other
+    find_together: Callable[[Sequence[str]], Iterable[Answers]] | None = None
 
     def entities(self, text: str) -> list[Recognised]:
         """What it finds in a text, in order, each with its name.
 
-        Raises ConfigurationError where an answer is no place in the text with a type.
+        Raises ItemError `recogniser-error` where it fails, or an answer is no place in the text
+        with a type.
         """
         try:
-            answers = list(self.find(text))
+            return self._checked(text, list(self.find(text)))
+        except ItemError:
+            raise
         except Exception as error:
-            raise ConfigurationError(
-                f"the recogniser {self.name} failed with {type(error).__name__}: {error}"
+            raise ItemError(
+                FAILED, f"the recogniser {self.name} failed with {type(error).__name__}: {error}"
             ) from error
+
+    def entities_of(self, texts: Sequence[str]) -> list[list[Recognised] | ItemError]:
+        """`entities` of every text, found together; a text it fails on has its error alone."""
+        if self.find_together is not None and len(texts) > 1:
+            try:
+                answers = [list(one) for one in self.find_together(texts)]
+                return [self._checked(text, one) for text, one in zip(texts, answers, strict=True)]
+            except Exception:  # noqa: BLE001 - one by one it shows which text it was
+                pass
+        return [self._alone(text) for text in texts]
+
+    def _alone(self, text: str) -> list[Recognised] | ItemError:
+        try:
+            return self.entities(text)
+        except ItemError as error:
+            return error
+
+    def _checked(self, text: str, answers: Sequence[Sequence[Any]]) -> list[Recognised]:
         found = []
         for one in answers:
             given = Recognised(*one) if 3 <= len(one) <= 4 else None
             if given is None or not _fits(given, text):
-                raise ConfigurationError(
+                raise ItemError(
+                    FAILED,
                     f"the recogniser {self.name} answered with what is no (start, end, type) or "
-                    "(start, end, type, entity) within the text"
+                    "(start, end, type, entity) within the text",
                 )
             surface = " ".join(text[given.start : given.end].split())
             if surface:
@@ -103,7 +133,8 @@ def planned_recogniser(source: str, types: Sequence[str] | None) -> RecogniserPl
     Raises ConfigurationError where there is no such recogniser, or it has no such type.
     """
     source = absolute_recogniser(source)
-    opened = open_recogniser(source, tuple(types or ()))
+    stamp = _stamp(source)
+    opened = _opened(source, tuple(types or ()), stamp)
     if types is None and not opened.types:
         raise ConfigurationError(
             f"groups.recogniser {source} does not say which types of entities it finds; name "
@@ -116,7 +147,34 @@ def planned_recogniser(source: str, types: Sequence[str] | None) -> RecogniserPl
                 f"groups.entity_types names {one!r}, which {opened.name} does not find"
                 f"{did_you_mean(one, opened.types) or ';'} it finds {', '.join(opened.types)}"
             )
+    _OPENED[source, wanted, stamp] = opened
     return RecogniserPlan(source=source, name=opened.name, digest=opened.digest, types=wanted)
+
+
+#: size and time of change of every file of a recogniser's folder; empty: it has none
+_Stamp = tuple[tuple[str, int, int], ...]
+#: recognisers by source, requested types and stamp: opening one takes seconds
+_OPENED: dict[tuple[str, tuple[str, ...], _Stamp], Recogniser] = {}
+
+
+def _opened(source: str, types: tuple[str, ...], stamp: _Stamp) -> Recogniser:
+    """`open_recogniser`, once in a process for as long as its files stay as they are."""
+    key = (source, types, stamp)
+    if key not in _OPENED:
+        _OPENED[key] = open_recogniser(source, types)
+    return _OPENED[key]
+
+
+def _stamp(source: str) -> _Stamp:
+    kind, _, rest = source.partition(":")
+    if kind not in RECOGNISERS:
+        return ()
+    try:
+        files = sorted(path for path in Path(rest).rglob("*") if path.is_file())
+        stats = [(path.as_posix(), path.stat()) for path in files]
+    except OSError:
+        return ()
+    return tuple((name, found.st_size, found.st_mtime_ns) for name, found in stats)
 
 
 def recognised_groups(plan: RecogniserPlan) -> list[EntityGroup]:
@@ -131,7 +189,7 @@ def recogniser_of(plan: RecogniserPlan) -> Recogniser:
 
     Raises ConfigurationError where it is missing, or is of other bytes than those of the plan.
     """
-    found = open_recogniser(plan.source, plan.types)
+    found = _opened(plan.source, plan.types, _stamp(plan.source))
     if found.digest != plan.digest:
         raise ConfigurationError(
             f"groups.recogniser: {plan.source} is not the one of the plan (sha256 "
@@ -173,7 +231,7 @@ def folder_digest(folder: Path) -> str:
 
 
 _MARK = "__transexplain_entity_recogniser__"
-_Function = Callable[[str], Iterable[tuple[int, int, str] | tuple[int, int, str, str]]]
+_Function = Callable[[str], Answers]
 
 
 def entity_recogniser(

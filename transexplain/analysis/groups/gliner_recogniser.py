@@ -1,18 +1,16 @@
 """Entities of a GLiNER model in a folder, for whatever types are requested.
 
 It was run with gliner 0.2.29 and a model of random weights, not with trained ones; the tests use an
-object with the documented interface (`from_pretrained`, `predict_entities`).
+object with the documented interface (`from_pretrained`, `predict_entities`, `inference`).
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transexplain.analysis.groups.entity_recogniser import Recogniser, folder_digest
 from transexplain.errors import ConfigurationError
 from transexplain.parsing import read_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: files that are pickles, which run code when they are read
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -45,12 +43,16 @@ def open_gliner(where: str, types: tuple[str, ...]) -> Recogniser:
         ) from None
     labels = list(types)
 
-    def find(text: str) -> "Iterator[tuple[int, int, str]]":
-        for one in model.predict_entities(text, labels):
-            yield int(one["start"]), int(one["end"]), str(one["label"])
+    def found(answers: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+        return [(int(one["start"]), int(one["end"]), str(one["label"])) for one in answers]
 
-    name = f"GLiNER {getattr(gliner, '__version__', '?')}, {folder.name}"
-    return Recogniser(find=find, types=types, name=name, digest=folder_digest(folder))
+    return Recogniser(
+        find=lambda text: found(model.predict_entities(text, labels)),
+        find_together=lambda texts: map(found, model.inference(list(texts), labels)),
+        types=types,
+        name=f"GLiNER {getattr(gliner, '__version__', '?')}, {folder.name}",
+        digest=folder_digest(folder),
+    )
 
 
 def _folder(where: str) -> Path:

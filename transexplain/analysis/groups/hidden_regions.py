@@ -8,7 +8,7 @@ mostly in other pictures; the unit of the intervals is the picture, or its clust
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from transexplain.analysis.groups.counterfactuals import (
     SHOWN,
     Change,
     Counterfactual,
+    Kind,
     numbered,
 )
 from transexplain.analysis.groups.group_cells import Reference
@@ -51,8 +52,12 @@ def region_table(
     answers: Sequence[Answer],
     references: Mapping[str, Reference],
     practical: Practical,
+    kind: Kind = "region",
 ) -> list[Counterfactual]:
-    """One row per group, answer and stratum where regions of both sides were hidden."""
+    """One row per group, answer and stratum where regions of both sides were hidden.
+
+    `kind` says what they are: regions of pictures, or substructures of graphs.
+    """
     ordered = sorted(regions)
     found: list[Counterfactual] = []
     for group, reference in references.items():
@@ -66,7 +71,7 @@ def region_table(
                 continue
             compared, named = _Compared(within, group), (group, reference.name, stratum)
             found += [
-                compared.row(number, answer.name, named, practical)
+                replace(compared.row(number, answer.name, named, practical), kind=kind)
                 for number, answer in enumerate(answers)
             ]
     return found
@@ -134,7 +139,6 @@ class _Compared:
         varies = self._varies(values, practical.logit) if enough else 0.0
         inside = enough and all(one.inside(limit) for one, limit in limits)
         return Counterfactual(
-            kind="region",
             group=named[0],
             reference=named[1],
             answer=answer,

@@ -8,7 +8,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.registry import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from spacy.tokens import Doc
 
 
 def open_spacy(where: str, _types: tuple[str, ...]) -> Recogniser:
@@ -39,13 +39,18 @@ def open_spacy(where: str, _types: tuple[str, ...]) -> Recogniser:
             f"({', '.join(language.pipe_names) or 'none'}) none has labels of entities"
         )
 
-    def find(text: str) -> "Iterator[tuple[int, int, str, str]]":
-        for one in language(text).ents:
-            yield one.start_char, one.end_char, one.label_, one.ent_id_
+    def found(document: "Doc") -> list[tuple[int, int, str, str]]:
+        return [(one.start_char, one.end_char, one.label_, one.ent_id_) for one in document.ents]
 
     meta = language.meta
     name = f"spaCy {spacy.__version__}, {meta['lang']}_{meta['name']} {meta['version']}"
-    return Recogniser(find=find, types=types, name=name, digest=folder_digest(folder))
+    return Recogniser(
+        find=lambda text: found(language(text)),
+        find_together=lambda texts: map(found, language.pipe(texts)),
+        types=types,
+        name=name,
+        digest=folder_digest(folder),
+    )
 
 
 def _folder(where: str) -> Path:

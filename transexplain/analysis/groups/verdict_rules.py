@@ -129,6 +129,21 @@ class Words:
     against: str  #: what an effect is measured from; "": it is plain
 
 
+def _of_hidden(part: str) -> Words:
+    return Words(
+        deed=f"hiding its {part}s",
+        moves=f"hiding its {part}s shows that they move",
+        may_move=f"hiding its {part}s suggests that they move",
+        itself=f"the {part} itself",
+        too_few=f"too few of its {part}s were hidden",
+        none=f"none of its {part}s was hidden",
+        nothing="none was drawn, or none of its reference",
+        items="items",
+        named="entities",
+        against=" against its reference's",
+    )
+
+
 WORDS: Mapping[Kind, Words] = {
     "swap": Words(
         deed="swapping its mentions",
@@ -142,18 +157,8 @@ WORDS: Mapping[Kind, Words] = {
         named="names",
         against="",
     ),
-    "region": Words(
-        deed="hiding its regions",
-        moves="hiding its regions shows that they move",
-        may_move="hiding its regions suggests that they move",
-        itself="the region itself",
-        too_few="too few of its regions were hidden",
-        none="none of its regions was hidden",
-        nothing="none was drawn, or none of its reference",
-        items="items",
-        named="entities",
-        against=" against its reference's",
-    ),
+    "region": _of_hidden("region"),
+    "substructure": _of_hidden("substructure"),
 }
 
 

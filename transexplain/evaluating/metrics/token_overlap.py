@@ -87,12 +87,14 @@ def overlap(details: Sequence[Mapping[str, Any]]) -> Scored:
     words of positive score, and the share is that of the shorter list of a pair (a class may have
     fewer than k words; where all have k, the mean over pairs is the paper's sum over pairs by
     C (C - 1) / 2 times k). The curve is the mean over the pairs of classes that have words, the
-    value the mean of the curve. The detail holds the first `LISTED` words of every class and, of
-    every pair, those that both list. Details without words (items that failed) are left out.
+    value the mean of the curve. The detail holds the first `LISTED` words of every class with
+    their scores and, of every pair, those that both list. Details without words (items that
+    failed) are left out.
     """
     given = [detail for detail in details if detail.get("words")]
     weighed = bool(given) and all("rarity" in detail for detail in given)
-    lists = _lists(given, _rarity(given) if weighed else _rarity_here(given))
+    scores = _scores(given, _rarity(given) if weighed else _rarity_here(given))
+    lists = {name: _listed(of) for name, of in scores.items()}
     if len(lists) < 2:
         several = "" if weighed else " that stand in several items"
         return unmeasured(f"fewer than two classes have words{several}")
@@ -106,8 +108,11 @@ def overlap(details: Sequence[Mapping[str, Any]]) -> Scored:
         {"classes": [one, two], "words": [word for word in first[one] if word in first[two]]}
         for one, two in pairs
     ]
+    weights = {name: [scores[name][word] for word in words] for name, words in first.items()}
     return Scored(
-        value=float(np.mean(curve)), curve=curve, detail={"lists": first, "shared": shared}
+        value=float(np.mean(curve)),
+        curve=curve,
+        detail={"lists": first, "scores": weights, "shared": shared},
     )
 
 
@@ -126,23 +131,27 @@ def _rarity_here(details: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {word: log(len(details) / n) for word, n in holding.items() if n > 1}
 
 
-def _lists(
+def _scores(
     details: Iterable[Mapping[str, Any]], rarity: Mapping[str, float]
-) -> dict[str, list[str]]:
-    """Per class its words of positive score, best first; classes without any are left out."""
+) -> dict[str, dict[str, float]]:
+    """Per class its words of positive score; classes without any are left out."""
     kept: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in details:
         for word, relevance in zip(one["words"], one["relevance"], strict=False):
             kept[one["class"]][word].append(relevance)
-    lists = {}
+    found = {}
     for name in sorted(kept):
         # exact sums: the order of the items makes no difference
         scores = {
             word: fsum(given) * rarity[word] for word, given in kept[name].items() if word in rarity
         }
-        positive = [word for word, score in scores.items() if score > 0]
-        lists[name] = sorted(positive, key=lambda word: (-scores[word], word))
-    return {name: words for name, words in lists.items() if words}
+        found[name] = {word: score for word, score in scores.items() if score > 0}
+    return {name: scores for name, scores in found.items() if scores}
+
+
+def _listed(scores: Mapping[str, float]) -> list[str]:
+    """The words, best first."""
+    return sorted(scores, key=lambda word: (-scores[word], word))
 
 
 def _share(one: Sequence[str], other: Sequence[str]) -> float:

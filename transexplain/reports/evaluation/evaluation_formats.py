@@ -14,6 +14,7 @@ from transexplain.reports import charts
 from transexplain.reports.charts import Series, Stroke, stroke
 from transexplain.reports.evaluation.evaluation_records import (
     SCHEMA_VERSION,
+    ClassWords,
     Difference,
     EvaluationSummary,
     Row,
@@ -34,6 +35,7 @@ from transexplain.reports.page import page
 from transexplain.reports.phrasing import markdown_text, named, things
 from transexplain.reports.report_formats import plain
 from transexplain.reports.scatter import scatter_drawing
+from transexplain.reports.sections.rare_words import type_sizes
 from transexplain.reports.tables import Column, Columns, markdown_table, write_csv
 
 BETTER: dict[Better, str] = {
@@ -82,12 +84,19 @@ def render(summary: EvaluationSummary) -> str:
         chart=lambda table: drawings[id(table)],
         scatters=lambda table: scatters[id(table)],
         shown=_SHOWN_WORDS,
+        cloud=_cloud,
         listed=LISTED,
         scripts=charts.scripts() if any((*drawings.values(), *scatters.values())) else (),
         swatch=lambda row: _swatch(_stroke(row, strokes)),
         baseline=lambda name: baseline(name, evaluated.modality),
         noun=lambda count: things(evaluated.modality, count),
     )
+
+
+def _cloud(one: ClassWords) -> list[tuple[str, int, float]]:
+    """The words of a class in alphabetical order, each with its size of type and its score."""
+    sized = zip(one.words, type_sizes(one.scores), one.scores, strict=True)
+    return sorted(sized, key=lambda entry: entry[0])
 
 
 def _overviews(summary: EvaluationSummary) -> Iterator[Overview]:

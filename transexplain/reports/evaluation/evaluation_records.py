@@ -33,6 +33,7 @@ class ClassWords:
 
     class_name: str
     words: tuple[str, ...]  #: lower case, best first; hashes where texts were not stored
+    scores: tuple[float, ...] = ()  #: of these words: relevance over the class's items x rarity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

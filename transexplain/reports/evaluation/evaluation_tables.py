@@ -155,7 +155,11 @@ def _with_words(row: Row, detail: Mapping[str, Any]) -> Row:
     return replace(
         row,
         lists=tuple(
-            ClassWords(class_name=name, words=tuple(words))
+            ClassWords(
+                class_name=name,
+                words=tuple(words),
+                scores=tuple(detail.get("scores", {}).get(name, ())),
+            )
             for name, words in detail.get("lists", {}).items()
         ),
         shared=tuple(

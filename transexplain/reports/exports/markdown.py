@@ -18,7 +18,7 @@ from transexplain.reports.phrasing import (
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.failed_items import FailureKind
-from transexplain.reports.sections.group_answers import by_regions
+from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_relevance import RELEVANCE
 from transexplain.reports.sections.group_section import Groups, control_sentences
 from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
@@ -69,11 +69,11 @@ def _groups(summary: Summary) -> Iterator[str]:
     numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     many = sum(counts.values())
     yield from ("", "### Groups", "")
-    limits, hidden = groups.limits, by_regions(groups.counterfactuals)
+    limits, hidden = groups.limits, hidden_parts(groups.counterfactuals)
     yield (
         f"{many} group{'' if many == 1 else 's'}: {numbers or 'none could be compared'}. What "
         f"matters is beyond ±{limits.logit:g} logit or ±{100 * limits.probability:g} points by "
-        f"{'hiding regions' if hidden else 'swapping'}, and an impact ratio below "
+        f"{f'hiding {hidden}' if hidden else 'swapping'}, and an impact ratio below "
         f"{limits.impact_ratio:g}."
     )
     yield from _table(_answer_columns(hidden), groups.verdicts)
@@ -85,7 +85,7 @@ def _key(row: _Compared) -> tuple[str, str, str]:
     return row.group, row.target, row.class_name
 
 
-def _answer_columns(hidden: bool) -> Columns[GroupVerdict]:
+def _answer_columns(hidden: str) -> Columns[GroupVerdict]:
     return (
         Column("Group", lambda one: one.group),
         Column("Against", lambda one: one.reference),
@@ -94,7 +94,7 @@ def _answer_columns(hidden: bool) -> Columns[GroupVerdict]:
         Column("Rate", lambda one: percent(one.outcome.own.selected.share) if one.outcome else "-"),
         Column("Impact ratio", _impact_ratio),
         Column(
-            "Regions" if hidden else "Swapping",
+            hidden.capitalize() or "Swapping",
             lambda one: (
                 f"{signed(one.counterfactual.effect, 2)} logit"
                 if one.counterfactual

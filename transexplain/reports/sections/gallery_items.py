@@ -129,6 +129,8 @@ CHARACTERS = 4_000  #: shown of one text
 
 def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: float) -> Gallery:
     """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
+    plan = runs.get(db, run_id).plan
+    graphs = plan.dataset.modality == "nodes"
     found: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
     names: dict[str, list[str]] = {}  # of the nodes of graphs
@@ -138,11 +140,11 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
             more[one.item_id] = more.get(one.item_id, 0) + 1
             continue
         kept.append(one)
-        if one.text is None and not isinstance(one.features, PatchGrid):
+        if graphs:
             names[one.item_id] = nodes_of(one)[0]
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
-    shapes = stored_shapes(runs.get(db, run_id).plan, outcomes, names) if names else {}
+    shapes = stored_shapes(plan, outcomes, names) if names else {}
     return Gallery(
         scale=scale,
         items=tuple(
@@ -189,8 +191,11 @@ def _marks(mentions: Iterable[Mention], text: str) -> Iterator[MentionMark]:
         yield MentionMark(start=start, end=end, entity=here[0].entity, groups=groups)
 
 
-def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
-    """The text, the explanation, and the character after the last that the model read."""
+def _explanation(one: Attribution, *, drawn: bool) -> tuple[str, Explanation, int]:
+    """The text, the explanation, and the character after the last that the model read.
+
+    `drawn`: it is of a graph whose nodes are drawn.
+    """
     text: str = ""
     words: tuple[Span, ...] = ()
     grid: Grid | None = None
@@ -199,7 +204,7 @@ def _explanation(one: Attribution) -> tuple[str, Explanation, int]:
         grid, box = grid_of(one.relevance), one.features.box
     else:
         text, words = spans_of(one)
-    nodes = () if one.text is not None or grid else tuple(nodes_of(one)[1].tolist())
+    nodes = tuple(nodes_of(one)[1].tolist()) if drawn else ()
     shown = tuple(word for word in words if word.end <= CHARACTERS)
     return (
         text,
@@ -227,7 +232,7 @@ def gallery_item(
     shape: GraphShape | None = None,
 ) -> GalleryItem:
     """What a page shows of an item and of these of its attributions; `more` are left out."""
-    explained = [_explanation(one) for one in attributions]
+    explained = [_explanation(one, drawn=shape is not None) for one in attributions]
     explanations = tuple(one for _, one, _ in explained)
     text = explained[0][0] if explained else ""
     is_text = any(one.grid is None for one in explanations)

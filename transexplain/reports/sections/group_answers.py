@@ -6,10 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from transexplain.analysis.groups.answers import MOST, Answer, answers_of
-from transexplain.analysis.groups.counterfactuals import Counterfactual, counterfactual_table
+from transexplain.analysis.groups.counterfactuals import (
+    Counterfactual,
+    Kind,
+    counterfactual_table,
+)
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
-from transexplain.analysis.groups.group_cells import Reference, references_of
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import (
     Evidence,
     Found,
@@ -30,7 +34,7 @@ from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic, Practical
-from transexplain.types.plans import AuditPlan, AuditRun
+from transexplain.types.plans import AuditPlan, AuditRun, Modality
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +45,10 @@ class GroupAnswers:
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+
+
+#: how answers were changed, by what is explained
+_CHANGED: Mapping[Modality, Kind] = {"text": "swap", "image": "region", "nodes": "substructure"}
 
 
 def group_answers(
@@ -67,14 +75,19 @@ def group_answers(
     _check(total, len(answers))
     counted = total.outcomes if total.outcomes else _older_outcomes(total)
     outcomes = outcome_table(counted, answers, plan.model.classes, references, limits)
-    swaps = _counterfactuals(total, answers, references, limits)
+    checked = total.checked
+    kind = _CHANGED[plan.model.modality]
+    swaps = [
+        *counterfactual_table(checked.observations, answers, references, limits),
+        *region_table(checked.regions, answers, references, limits, kind),
+    ]
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
         found={one.group: _found(one) for one in matching},
         no_swaps="" if swaps else _why_no_swaps(plan, total),
-        kind="swap" if plan.model.modality == "text" else "region",
+        kind=kind,
     )
     verdicts = group_verdicts(evidence, references, limits, plan.correction)
     proxies = proxies_of(db, run, verdicts, references, counted)
@@ -125,20 +138,6 @@ def _found(one: GroupMatching) -> Found:
     return Found(
         mentions=one.mentions, left_out=one.dropped, most=one.most, most_share=one.most_share
     )
-
-
-def _counterfactuals(
-    total: ShardAggregate,
-    answers: Sequence[Answer],
-    references: Mapping[str, Reference],
-    limits: Practical,
-) -> list[Counterfactual]:
-    """Of swapped mentions and of hidden regions."""
-    checked = total.checked
-    return [
-        *counterfactual_table(checked.observations, answers, references, limits),
-        *region_table(checked.regions, answers, references, limits),
-    ]
 
 
 def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
@@ -293,9 +292,9 @@ def verdict_statements(verdicts: Sequence[GroupVerdict], most: int) -> Iterator[
             yield Statement(kind=kind, text=f"{word.capitalize()} as well: {names}.")
 
 
-def by_regions(found: Sequence[Counterfactual]) -> bool:
-    """Whether they are of hidden regions (or substructures), and not of swapped mentions."""
-    return any(one.kind == "region" for one in found)
+def hidden_parts(found: Sequence[Counterfactual]) -> str:
+    """What they are hidden parts of, `regions` or `substructures`; "": they are of swaps."""
+    return next((f"{one.kind}s" for one in found if one.kind != "swap"), "")
 
 
 def verdict_sentence(one: GroupVerdict) -> str:

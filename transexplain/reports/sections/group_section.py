@@ -278,13 +278,15 @@ def group_notes(run: AuditRun) -> Iterator[str]:
 
 
 def _statistics(run: AuditRun) -> Iterator[str]:
+    graphs = run.plan.model.modality == "nodes"
+    parts = "substructures of one graph" if graphs else "regions of one picture"
     yield (
         "The unit of the group table is the entity, not the mention, because mentions of one name "
         "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
         f"Intervals are 95\u00a0%: Student for a group's mean, Welch for a difference below "
         f"{BOOTSTRAP_FROM} entities on a side, from there on a Poisson bootstrap over entities. "
         f"With fewer than {MIN_ENTITIES} entities on either side nothing is computed. Where the "
-        "reference has the same entities (regions of one picture), each is compared with itself: "
+        f"reference has the same entities ({parts}), each is compared with itself: "
         "p is then of sign flips."
     )
     yield (

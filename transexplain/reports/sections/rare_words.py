@@ -340,14 +340,15 @@ def cloud(words: Sequence[RareWord]) -> tuple[CloudWord, ...]:
     equal steps.
     """
     raising = [word for word in words if word.score > 0.0 and not says_little(word.word)]
-    least = min((word.score for word in raising), default=0.0)
-    extent = _extent([word.score for word in raising]) if raising else 1.0
+    raising.sort(key=lambda one: (one.word.casefold(), one.word))
+    sizes = type_sizes([word.score for word in raising])
     return tuple(
-        CloudWord(
-            word=word.word,
-            size=1 + round((_SIZES - 1) * (word.score - least) / extent),
-            score=word.score,
-            documents=word.documents,
-        )
-        for word in sorted(raising, key=lambda one: (one.word.casefold(), one.word))
+        CloudWord(word=word.word, size=size, score=word.score, documents=word.documents)
+        for word, size in zip(raising, sizes, strict=True)
     )
+
+
+def type_sizes(scores: Sequence[float]) -> list[int]:
+    """Of the words of a cloud, 1 to 5: equal steps between the least and the largest score."""
+    least, extent = min(scores, default=0.0), _extent(scores) if scores else 1.0
+    return [1 + round((_SIZES - 1) * (score - least) / extent) for score in scores]
