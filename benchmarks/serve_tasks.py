@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-_MOST_CLICKS = 3
+MOST_CLICKS = 3
 Step = Callable[["Page"], "Locator"]
 
 
@@ -139,7 +139,7 @@ def opened_page() -> Iterator["Page"]:
 def answer_all(start: str) -> None:
     """Print a line for each question."""
     with opened_page() as page:
-        print(f"{'question':<34}{'clicks':>8}{'seconds':>9}   answer (aim: {_MOST_CLICKS} clicks)")
+        print(f"{'question':<34}{'clicks':>8}{'seconds':>9}   answer (aim: {MOST_CLICKS} clicks)")
         for one in QUESTIONS:
             found = ask(page, start, one)
             print(f"{one.asked:<34}{found.clicks:>8}{found.seconds:>9.2f}   {found.answer[:120]}")
