@@ -20,7 +20,7 @@ class Piecemeal:
         self._lock = threading.Lock()
 
     def go_on(self, db: Database, seconds: float) -> None:
-        """Work for about so long, waiting for others included; once it is done at once.
+        """Work for about so long, a step at least; once it is done not at all.
 
         Raises what a step raises; the work begins anew after that.
         """
@@ -30,8 +30,10 @@ class Piecemeal:
         try:
             if self._steps is None:
                 self._steps = self._begin(db)
-            while not self.done and time.monotonic() < until:
+            while not self.done:
                 self.done = next(self._steps, self) is self
+                if time.monotonic() > until:
+                    break
         except BaseException:
             self._steps = None
             raise
