@@ -45,11 +45,11 @@ from transexplain.store.revisions import open_database
 from transexplain.store.schema import item, result_part, shard, shard_aggregate
 
 
-def store(url: str, corpus: Corpus, pool: int, processes: int) -> str:
+def store(url: str, corpus: Corpus, pool: int, processes: int, previous: str | None = None) -> str:
     """Save `pool` shards as a worker would, the others as copies of them; the run's id."""
     pool = min(pool, corpus.shards)
     with open_database(url, upgrade=True) as db:
-        run_id = runs.create(db, corpus.plan, corpus.cut)
+        run_id = runs.create(db, corpus.plan, corpus.cut, previous)
         fresh = multiprocessing.get_context("spawn")
         with fresh.Pool(processes) as workers:
             wanted = [(corpus, index) for index in range(pool)]

@@ -30,14 +30,14 @@ from transexplain.reports.sql_results import write
 from transexplain.store.revisions import open_database
 
 Address = Callable[[random.Random], str]
-_PORT = 18_321
+PORT = 18_321
 _AIM_MS, _AIM_MB = 300, 300
 
 
 @contextmanager
 def served(url: str) -> Iterator[int]:
     """Start the verb and wait for its first page; the id of its process."""
-    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", str(_PORT)]
+    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", str(PORT)]
     running = subprocess.Popen([*command, "--db", url], stdout=subprocess.DEVNULL)
     try:
         for _ in range(300):
@@ -54,7 +54,7 @@ def served(url: str) -> Iterator[int]:
 
 def asked(address: str) -> bytes:
     """The body of a page; raises ValueError where it is no answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", _PORT, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
     try:
         connection.request("GET", address, headers={"Accept": "text/html"})
         answer = connection.getresponse()

@@ -12,7 +12,7 @@ from transexplain.store import browsing
 from transexplain.store.browsing import ListedRun, PlanFacts
 from transexplain.store.database import Database
 
-_BUDGET = 0.2  #: seconds from when a request came in which it looks for items
+_BUDGET = 0.12  #: seconds from when a request came in which it looks for items
 _LONGEST = 500  #: characters of a value in a query
 _MOST = 2**31 - 1  #: the largest number in a query: a row of a dataset
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 
+from orchestrator.serve.item_drawing import PALETTES
 from orchestrator.serve.links import link
 from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.forest import Axis, whisker
@@ -48,7 +49,8 @@ def static_files() -> Mapping[str, Static]:
     here, reports = files("orchestrator.serve"), files("transexplain.reports") / "templates"
     styles = [(reports / name).read_text(encoding="utf-8") for name in _STYLES]
     own = (here / "templates" / "serve.css").read_text(encoding="utf-8")
-    css = "\n".join([*styles, str(marks_css()), own])
+    marks = [str(marks_css()), *(str(marks_css(one, f".{one} ")) for one in PALETTES)]
+    css = "\n".join([*styles, *marks, own])
     script = (here / "static" / "htmx.min.js").read_bytes()
     licence = (here / "static" / "htmx.LICENSE").read_bytes()
     return {

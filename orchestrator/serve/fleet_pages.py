@@ -19,6 +19,8 @@ def fleet(asked: Asked) -> Answer:
     db, recent = asked.db, fleet_state.RECENT
     found = fleet_state.status(db, items=asked.readable)
     every = together(found.devices)
+    rates = browsing_fleet.worker_rates(db, recent)
+    known = [one.rate for one in rates if one.rate is not None]
     return Answer(
         {
             "recent_seconds": recent,
@@ -30,6 +32,7 @@ def fleet(asked: Asked) -> Answer:
             "failures": found.failed if asked.readable else None,
             "refused": found.refused if asked.readable else None,
             "claims": found.claims,
+            "items_a_second": sum(known) if known else None,
             "workers": found.workers,
             "rates": [
                 {
@@ -39,7 +42,7 @@ def fleet(asked: Asked) -> Answer:
                     "seconds": one.seconds,
                     "rate": one.rate,
                 }
-                for one in browsing_fleet.worker_rates(db, recent)
+                for one in rates
             ],
             "devices": [{**one.document, "stages": one.stages} for one in found.devices],
             "waited": every.waited,

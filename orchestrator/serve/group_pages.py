@@ -1,17 +1,29 @@
 """Pages below a run's findings: a group, an entity of it, a class."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
+import numpy as np
+from markupsafe import Markup
+
 from orchestrator.serve.asked import Answer, Asked, NotThereError
+from orchestrator.serve.line_drawing import LinePoint, line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.run_pages import axis_of
+from transexplain.analysis.groups.class_totals import PositionTotals
+from transexplain.analysis.groups.exact_totals import UNITS, ExactTable
+from transexplain.reports.heatmap import data_uri, tile
 from transexplain.store import browsing, browsing_items
+from transexplain.store.gathered_totals import GatheredTotals
 from transexplain.types.items import ItemOutcome, Mention
 
 _ROWS = 200
 _ENTITIES = 100
+_DRIVERS = 5  #: entities that are named first
 _ITEMS = 25  #: with their mentions, on a page
+_WIDEST = 10  #: texts with swapped names, on a page
 _CONTEXT = 90  #: characters on each side of a mention
 _LISTS = ("raising_by_total", "lowering_by_total", "raising_by_mean", "lowering_by_mean")
 
@@ -38,6 +50,7 @@ def one_group(asked: Asked) -> Answer:
             "outcomes": rows["outcome_result"],
             "relevance": [row for row in relevance if not row["split_by"]],
             "strata": [row for row in relevance if row["split_by"]],
+            "drivers": browsing.driving_entities(db, run.id, group, _DRIVERS),
             "entities": entities,
         },
         {
@@ -60,6 +73,7 @@ def one_entity(asked: Asked) -> Answer:
         "entity": entity,
         "classes": totals,
         "readable": asked.readable,
+        "swaps": _swaps(asked, group, entity) if asked.readable else None,
     }
     if not asked.readable:
         return Answer({**document, "items": [], "next_row": None, "next": None})
@@ -80,6 +94,42 @@ def one_entity(asked: Asked) -> Answer:
             "next": None if found.next_row is None else link(*here, start=found.next_row),
         }
     )
+
+
+def _swaps(asked: Asked, group: str, entity: str) -> dict[str, Any] | None:
+    """What the name does to answers in the place of other names; None: none were swapped."""
+    db, run = asked.db, asked.run
+    rows = browsing.result_rows(
+        db, "counterfactual_result", run.id, limit=_ROWS, group_name=group, kind="swap"
+    )
+    if not rows:
+        return None
+    answers = list(dict.fromkeys(row["answer"] for row in rows))
+    found = asked.counts.totals(db, run, asked.time_left / 2)
+    texts = found.swaps(group, entity)
+    return {
+        "done": found.done,
+        "cut": found.cut,
+        "texts": len(texts),
+        "answers": [
+            {
+                "answer": answer,
+                "effect": fmean(one.changes[place] for one in texts),
+                "flips": sum(one.flips for one in texts) / sum(one.others for one in texts),
+            }
+            for place, answer in enumerate(answers)
+            if texts and all(place < len(one.changes) for one in texts)
+        ],
+        "widest": [
+            {
+                "document": one.document,
+                "changes": dict(zip(answers, one.changes, strict=False)),
+                "flips": one.flips,
+                "others": one.others,
+            }
+            for one in texts[:_WIDEST]
+        ],
+    }
 
 
 def _in_context(outcome: ItemOutcome, mentions: tuple[Mention, ...]) -> dict[str, Any]:
@@ -119,17 +169,21 @@ def _around(text: str, start: int, end: int) -> dict[str, Any]:
 
 
 def one_class(asked: Asked) -> Answer:
-    """The words that speak for and against a class, and what it is taken for."""
+    """What speaks for and against a class: words, places in the text or picture; what it is taken
+    for.
+    """
     db, run, name = asked.db, asked.run, asked.names["class"]
     words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
-    counts, following = None, None
+    found, counts = None, None
     if asked.readable:
-        confusions = asked.counts.confusions(db, run, asked.time_left)
-        counts, following = Counter(confusions.counts), confusions.next_row
+        found = asked.counts.totals(db, run, asked.time_left)
+        counts = Counter(found.predictions)
     known = set(asked.facts.classes)
     known |= {one for pair in counts or () for one in pair}
     if not words and name not in known:
         raise NotThereError(f"Run {run.id} knows no class {name!r}.", asked.run_page())
+    positions = [] if found is None else _positions(found, words, asked.facts.targets, name)
+    heatmaps = [] if found is None else _heatmaps(found, name)
     return Answer(
         {
             "run": run,
@@ -138,9 +192,62 @@ def one_class(asked: Asked) -> Answer:
             "readable": asked.readable,
             "labelled": _confused(counts, 0, name),
             "predicted": _confused(counts, 1, name),
-            "counted_to": following,
-        }
+            "positions": positions,
+            "heatmaps": heatmaps,
+            "counted_shards": None if found is None else found.shards,
+            "counted_all": found is None or found.done,
+        },
+        {"chart_of": _chart_of_positions, "map_of": _map},
     )
+
+
+def _positions(
+    found: GatheredTotals, words: list[dict[str, Any]], targets: Sequence[str], name: str
+) -> list[dict[str, Any]]:
+    """Mean relevance of a position in each of the equal stretches of the texts, by target."""
+    asked = dict.fromkeys([*_targets(words), *targets])
+    kept = []
+    for target in asked:
+        parts = PositionTotals(ExactTable({(target, name): found.positions(target, name)}))
+        rows = [
+            {
+                "mean": one.relevance / one.positions if one.positions else None,
+                "mean_size": one.magnitude / one.positions if one.positions else None,
+                "positions": one.positions,
+                "texts": one.texts,
+            }
+            for one in parts.parts(target, name)
+        ]
+        if rows:
+            kept.append({"target": target, "parts": rows})
+    return kept
+
+
+def _chart_of_positions(one: Mapping[str, Any], name: str) -> Markup:
+    count = len(one["parts"])
+    points = [
+        LinePoint(name=f"{100 * (n + 0.5) / count:.0f} % of the text", value=part["mean"])
+        for n, part in enumerate(one["parts"])
+    ]
+    label = f"mean relevance for {name} from the beginning of a text to its end"
+    return line_drawing(points, label=label)
+
+
+def _heatmaps(found: GatheredTotals, name: str) -> list[dict[str, Any]]:
+    """The mean heatmap of the pictures, by target and size."""
+    return [
+        {
+            "target": target,
+            "pictures": count,
+            "grid": (np.array(cells, dtype=np.float64) / (UNITS * count)).reshape(shape).tolist(),
+        }
+        for target, shape, count, cells in found.heatmaps(name)
+        if count
+    ]
+
+
+def _map(one: Mapping[str, Any]) -> str:
+    return data_uri(tile(np.asarray(one["grid"]), width=208))
 
 
 def _targets(words: list[dict[str, Any]]) -> list[str]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages
 from orchestrator.serve.asked import Answer, Asked
+from orchestrator.serve.item_drawing import ALPHAS, PALETTES
+from transexplain.store.item_orders import ORDERS
 
 _ROW = "row of the dataset to go on from"
 
@@ -53,6 +55,9 @@ PAGES: tuple[Page, ...] = (
         make=item_pages.items,
         query={
             "text": "part of an item's text, in any case",
+            "word": "a whole word of its text, in any case",
+            "sort": f"order, one of {', '.join(ORDERS)}; nothing: as in the data",
+            "after": "value and row of an item: those that are ranked after it",
             "entity": "that it mentions",
             "group": "that it mentions",
             "label": "class, or as the dataset spells it",
@@ -60,7 +65,15 @@ PAGES: tuple[Page, ...] = (
             "start": _ROW,
         },
     ),
-    Page(name="item", path="/runs/{run}/items/{item}", make=item_pages.one_item),
+    Page(
+        name="item",
+        path="/runs/{run}/items/{item}",
+        make=item_pages.one_item,
+        query={
+            "palette": f"colours of the page, one of {', '.join(PALETTES)}",
+            "alpha": f"share of the picture itself, one of {', '.join(map(str, ALPHAS))} per cent",
+        },
+    ),
     Page(
         name="failures",
         path="/runs/{run}/failures",

@@ -1,18 +1,29 @@
 """Pages of runs: the list, one run, the runs of one audit, two runs side by side, failures."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError
+from orchestrator.serve.line_drawing import LinePoint, line_drawing
 from orchestrator.serve.links import link
 from transexplain.reports.forest import Axis, axis_around
+from transexplain.reports.page import moment
 from transexplain.store import browsing, browsing_items, fleet_state, runs
 from transexplain.store.browsing import ListedRun
 
 _STATES = fleet_state.RUN_STATES
 _RUNS = 50  #: on a page
 _TREND = 50  #: runs of an audit
+_METRICS = 60  #: drawn over these; the others are in the JSON
 _ROWS = 200  #: of a table
+_PREDICTED = 20  #: classes of a run that works
+_FAITHFUL = (
+    *("faithfulness", "faithfulness_random", "faithfulness_difference", "faithfulness_p"),
+    "beats_random",
+)
 _SHOWN = 30  #: of these on a page; the others are in the JSON, and on the pages of groups
 _FAILED = 100  #: items on a page
 _OTHERS = 30  #: runs to choose from
@@ -57,6 +68,7 @@ def one_run(asked: Asked) -> Answer:
     found = next(iter(browsing.result_rows(db, "run_result", run.id)), None)
     verdicts = browsing.result_rows(db, "group_verdict", run.id, limit=_ROWS)
     relevance = browsing.result_rows(db, "group_result", run.id, limit=_ROWS, split_by="")
+    metrics = browsing.result_rows(db, "run_metric", run.id, limit=_ROWS)
     return Answer(
         {
             "run": run,
@@ -69,17 +81,54 @@ def one_run(asked: Asked) -> Answer:
                 {"target": target, "class_name": name, "words": words}
                 for target, name, words in browsing.word_classes(db, run.id, _ROWS)
             ],
-            "metrics": browsing.result_rows(db, "run_metric", run.id, limit=_ROWS),
+            "metrics": metrics,
+            "so_far": _so_far(asked),
             "failures": fleet_state.failures(db, run.id) if asked.readable else None,
         },
         {
             "facts": asked.facts,
             "most": _SHOWN,
+            "faithful": _faithful(metrics),
+            "single": {one["name"]: one["value"] for one in metrics if not one["part"]},
             "relevance_of": _by_group(relevance),
             "swaps": axis_of(verdicts, "swap_effect"),
             "differences": axis_of(relevance, "difference"),
         },
     )
+
+
+def _so_far(asked: Asked) -> dict[str, Any] | None:
+    """What a run that works has predicted, of the shards that could be read; None: it is over."""
+    if asked.run.state != "running" or not asked.readable:
+        return None
+    found = asked.counts.totals(asked.db, asked.run, asked.time_left / 2)
+    labelled = {pair: n for pair, n in found.predictions.items() if pair[0]}
+    right = sum(n for (label, predicted), n in labelled.items() if label == predicted)
+    predicted: Counter[str] = Counter()
+    for (_, name), count in found.predictions.items():
+        predicted[name] += count
+    total = sum(labelled.values())
+    return {
+        "shards": found.shards,
+        "all": found.done,
+        "labelled": total,
+        "accuracy": right / total if total else None,
+        "predicted": dict(predicted.most_common(_PREDICTED)),
+    }
+
+
+def _faithful(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The measures of faithfulness: the method beside random relevance, a row each."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in metrics:
+        if one["name"] in _FAITHFUL:
+            row = found.setdefault(
+                (one["target"], one["part"]),
+                {"target": one["target"], "metric": one["part"], **dict.fromkeys(_FAITHFUL)},
+            )
+            row[one["name"]] = one["value"]
+            row["items"] = one["items"]
+    return list(found.values())
 
 
 def _by_group(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -96,16 +145,16 @@ def axis_of(rows: Sequence[Mapping[str, Any]], name: str) -> Axis:
 
 
 def one_audit(asked: Asked) -> Answer:
-    """The runs of one audit's name: how each group's verdict and effect develop."""
+    """The runs of one audit's name: how each group and each metric develops."""
     name = asked.names["audit"]
     rows = browsing.trend(asked.db, name, _TREND)
     if not rows:
         raise NotThereError(f"No run in this store is of an audit named {name!r}.")
-    metrics = browsing.metric_trend(asked.db, name, _TREND)
     made = {
         row["id"]: {"id": row["id"], "state": row["state"], "created": row["created"]}
         for row in rows
     }
+    metrics = browsing.metric_trend(asked.db, list(made)[::-1])
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["group_name"] is not None:
@@ -113,10 +162,56 @@ def one_audit(asked: Asked) -> Answer:
     return Answer(
         {
             "audit": name,
-            "runs": [{**one, "metrics": metrics.get(one["id"], {})} for one in made.values()],
+            "runs": [{**one, "metrics": _listed(metrics, one["id"])} for one in made.values()],
             "groups": groups,
+            "metrics": metrics,
         },
-        {"swaps": axis_of([row for some in groups.values() for row in some], "swap_effect")},
+        {
+            "swaps": axis_of([row for some in groups.values() for row in some], "swap_effect"),
+            "most_metrics": _METRICS,
+            "group_chart": lambda rows, name: _group_chart(rows, list(made.values()), name),
+            "metric_chart": lambda one: _metric_chart(one, list(made.values())),
+            "latest": lambda one: [one["values"][of] for of in made if of in one["values"]][:2],
+        },
+    )
+
+
+def _listed(metrics: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, float]:
+    return {
+        one["name"]: one["values"][run_id]
+        for one in metrics
+        if one["name"] in browsing.LISTED and not one["part"] and run_id in one["values"]
+    }
+
+
+def _group_chart(
+    rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]], name: str
+) -> Markup:
+    """The effect of swapping a group, from the oldest run to the newest."""
+    known = {row["id"]: row for row in rows}
+    points = [
+        LinePoint(
+            name=f"{one['id']}, {moment(one['created'])}",
+            value=row.get("swap_effect"),
+            low=row.get("swap_effect_low"),
+            high=row.get("swap_effect_high"),
+        )
+        for one in reversed(made)
+        for row in [known.get(one["id"], {})]
+    ]
+    return line_drawing(points, label=f"effect of swapping {name}, from the oldest run on")
+
+
+def _metric_chart(metric: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> Markup:
+    points = [
+        LinePoint(
+            name=f"{one['id']}, {moment(one['created'])}", value=metric["values"].get(one["id"])
+        )
+        for one in reversed(made)
+    ]
+    words = " ".join(filter(None, (metric["name"], metric["part"], metric["target"])))
+    return line_drawing(
+        points, label=f"{words.replace('_', ' ')}, from the oldest run on", zero=False
     )
 
 
@@ -127,17 +222,37 @@ def two_runs(asked: Asked) -> Answer:
         listed = browsing.list_page(asked.db, limit=_OTHERS)
         return Answer({"a": None, "b": None, "runs": listed}, {"first": first, "second": second})
     before, after = asked.run_called(first), asked.run_called(second)
+    verdicts = _beside(asked, "group_verdict", before, after, ("group_name",))
     return Answer(
         {
             "a": before,
             "b": after,
             "facts": _facts(asked, before, after),
-            "group_verdicts": _beside(asked, "group_verdict", before, after, ("group_name",)),
+            "changed": [
+                _change(pair)
+                for pair in verdicts
+                if _verdict(pair, "before") != _verdict(pair, "after")
+            ],
+            "group_verdicts": verdicts,
             "metrics": _beside(asked, "run_metric", before, after, ("name", "target", "part")),
             "entities": browsing.moved_entities(asked.db, before.id, after.id, 20),
         },
         {"first": first, "second": second},
     )
+
+
+def _verdict(pair: Mapping[str, Any], side: str) -> str | None:
+    row = pair[side]
+    return None if row is None else str(row["verdict"])
+
+
+def _change(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """A group whose verdict is another one than before; None: it had, or has, no verdict."""
+    return {
+        "group_name": (pair["after"] or pair["before"])["group_name"],
+        "before": _verdict(pair, "before"),
+        "after": _verdict(pair, "after"),
+    }
 
 
 _COMPARED = (

@@ -1,35 +1,69 @@
-"""What requests leave for the next ones: counts that take longer than a request has, and facts of
-plans, which never change.
+"""What requests leave for the next ones: counts and rankings that take longer than a request has,
+and facts of plans, which never change.
 """
 
 import threading
-from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
-from transexplain.store import browsing, browsing_items
+from transexplain.store import browsing
 from transexplain.store.browsing import ListedRun, PlanFacts
 from transexplain.store.database import Database
+from transexplain.store.gathered_totals import GatheredTotals
+from transexplain.store.item_matching import ItemSearch
+from transexplain.store.ranked_items import Ranking
+from transexplain.types.items import ItemOutcome
 
-_HELD = 64  #: runs whose counts are kept
 _PLANS = 256  #: whose facts are kept
+_TOTALS = 8  #: runs whose counts are kept, some megabytes each where names were swapped
+_RANKINGS = 16  #: of a thousand items at most, about half a megabyte each
 
-
-@dataclass
-class Confusions:
-    """Explained items by label and prediction, of the rows that were looked at."""
-
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  #: "" : no label
-    next_row: int | None = 0  #: None: all of them
-    lock: threading.Lock = field(default_factory=threading.Lock)
+_RankingKey = tuple[str, float | None, ItemSearch, str]
 
 
 class RunningCounts:
-    """Confusions of finished runs, kept while the process lives; of others counted each time."""
+    """Of finished runs kept while the process lives, within bounds; of others made each time."""
 
     def __init__(self) -> None:
         self._facts: dict[str, PlanFacts] = {}
-        self._held: OrderedDict[tuple[str, float | None], Confusions] = OrderedDict()
+        self._rankings: OrderedDict[_RankingKey, Ranking] = OrderedDict()
+        self._totals: OrderedDict[tuple[str, float | None], GatheredTotals] = OrderedDict()
         self._lock = threading.Lock()
+
+    def totals(self, db: Database, run: ListedRun, seconds: float) -> GatheredTotals:
+        """What the shards of a run have counted, after `seconds` more of reading."""
+        key = (run.id, run.finished)
+        with self._lock:
+            found = self._totals.setdefault(key, GatheredTotals(run.id))
+            self._totals.move_to_end(key)
+            while len(self._totals) > _TOTALS:
+                self._totals.popitem(last=False)
+            if run.state == "running":  # more is saved meanwhile
+                del self._totals[key]
+        found.go_on(db, seconds)
+        return found
+
+    def ranking(
+        self,
+        db: Database,
+        run: ListedRun,
+        wanted: ItemSearch,
+        order: str,
+        keep: Callable[[ItemOutcome], Any],
+        seconds: float,
+    ) -> Ranking:
+        """What is known after `seconds` more of reading; of a run that works begun anew."""
+        key = (run.id, run.finished, wanted, order)
+        with self._lock:
+            found = self._rankings.setdefault(key, Ranking(run.id, wanted, order, keep))
+            self._rankings.move_to_end(key)
+            while len(self._rankings) > _RANKINGS:
+                self._rankings.popitem(last=False)
+            if run.state == "running":
+                del self._rankings[key]
+        found.go_on(db, seconds)
+        return found
 
     def facts(self, db: Database, run_id: str) -> PlanFacts:
         """Of the run with exactly this id, which must be there; a plan may take long to read."""
@@ -40,26 +74,4 @@ class RunningCounts:
                 if len(self._facts) >= _PLANS:
                     self._facts.clear()
                 self._facts[run_id] = found
-        return found
-
-    def confusions(self, db: Database, run: ListedRun, seconds: float) -> Confusions:
-        """What is known after `seconds` more of counting."""
-        key = (run.id, run.finished)
-        with self._lock:
-            found = self._held.setdefault(key, Confusions())
-            self._held.move_to_end(key)
-            while len(self._held) > _HELD:
-                self._held.popitem(last=False)
-            if run.state == "running":  # more is saved meanwhile, among rows that were seen
-                del self._held[key]
-        if found.next_row is not None and found.lock.acquire(timeout=max(0.0, seconds)):
-            try:
-                if found.next_row is not None:
-                    more, following = browsing_items.predictions(
-                        db, run.id, start=found.next_row, seconds=seconds
-                    )
-                    found.counts.update(more)
-                    found.next_row = following
-            finally:
-                found.lock.release()
         return found

@@ -191,14 +191,14 @@ def test_a_database_that_goes_away_freezes_and_comes_back(
             return [get("/readyz"), (answer.status_code, answer.text)]
 
         assert seen() == [(200, "ready\n")] * 2
-        proxy.become("away")
+        proxy.refuse()
         assert seen() == [(503, "not ready\n")] * 2
         assert get("/metrics")[1].split()[-2:] == ["transexplain_up", "0.0"]
         assert get("/healthz") == (200, "alive\n") and client.get("/healthz").status_code == 200
-        proxy.become("open")
+        proxy.listen()
         assert seen() == [(200, "ready\n")] * 2
-        proxy.become("frozen")
+        proxy.freeze()
         assert get("/readyz") == (503, "not ready\n"), "in a second"
-        proxy.become("open")
+        proxy.thaw()
         assert get("/readyz") == (200, "ready\n")
         assert client.get("/metrics").status_code == 401

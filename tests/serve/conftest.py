@@ -5,10 +5,13 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
+from browser_pages import CHROMIUM, FLAGS, chromium
 from fresh_stores import fresh_store
 from report_samples import biased_run
+from served_pages import listening
 from starlette.testclient import TestClient
 
 from orchestrator.serve.access import AccessRules
@@ -16,7 +19,30 @@ from orchestrator.serve.application import application
 from transexplain.reports.sql_results import write
 from transexplain.store.database import Database
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 Serve = Callable[..., TestClient]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium, for the tests of a module."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = chromium()
+    if path is None:
+        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
+    with sync_api.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def server(db: Database) -> Iterator[str]:
+    """The address of a real server over the store."""
+    with listening(f"sqlite:///{db.path}") as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,24 +1,23 @@
 """Pages in Chromium as axe-core sees them, and what hostile names and a running run do there."""
 
-import os
-import shutil
-import socket
+import http.server
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvicorn
-from browser_pages import ATTACKS, CHROMIUM, FLAGS
+from browser_pages import ATTACKS, FLAGS, chromium
 from report_samples import explained_text, stored_run
+from served_pages import WIDER, every_page, faults, listening, looked_at
 
 from orchestrator.serve.access import AccessRules
-from orchestrator.serve.application import application
 from orchestrator.serve.links import link
 from transexplain.reports.sql_results import write
-from transexplain.store import results, runs, shards
+from transexplain.store import results, runs, schedules, shards
 from transexplain.store.database import Database
+from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import ShardResult
 
 if TYPE_CHECKING:
@@ -28,81 +27,13 @@ pytestmark = pytest.mark.exhaustive
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
-    with sync_api.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def server(db: Database) -> Iterator[str]:
-    """The address of a real server over the store."""
-    with Database(f"sqlite:///{db.path}", read_only=True) as store, socket.socket() as port:
-        port.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(application(store, AccessRules()), log_level="error")
-        running = uvicorn.Server(config)
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [port]})
-        thread.start()
-        while not running.started:
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{port.getsockname()[1]}"
-        running.should_exit = True
-        thread.join()
-
-
-def looked_at(browser: "Browser", server: str, address: str, **settings: Any) -> tuple[Any, list]:
-    """An open page, and what the browser complains about."""
-    complaints: list[str] = []
-    page = browser.new_context(**settings).new_page()
-    page.set_default_timeout(10_000)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-        "console",
-        lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None,
-    )
-    page.on(
-        "request",
-        lambda one: (
-            None
-            if one.url.startswith((server, "data:"))
-            else complaints.append(f"asked for {one.url}")
-        ),
-    )
-    page.goto(server + address)
-    return page, complaints
-
-
-def faults(page: Any) -> list[tuple[str, str]]:
-    from axe_playwright_python.sync_playwright import Axe
-
-    return [
-        (one["id"], node["html"][:200])
-        for one in Axe().run(page).response["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
-
-
 @pytest.mark.parametrize(
     ("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 400), ("dark", 400)]
 )
 def test_every_page_is_without_faults_and_fits(
     browser: "Browser", server: str, run_id: str, scheme: str, width: int
 ) -> None:
-    below = ("groups", "classes", "items", "failures")
-    addresses = ["/", "/fleet", "/schedules", "/compare", link("compare", a=run_id, b=run_id)]
-    addresses += [link("runs", run_id), link("audits", "sample audit"), "/none"]
-    addresses += [link("runs", run_id, *more) for more in ((below[2],), (below[3],))]
-    addresses += [link("runs", run_id, "groups", "anns"), link("runs", run_id, "items", "row-0")]
-    addresses += [link("runs", run_id, "groups", "anns", "entities", "Ann")]
-    addresses += [link("runs", run_id, "classes", "positive")]
-    for address in addresses:
+    for address in every_page(run_id):
         page, complaints = looked_at(
             browser,
             server,
@@ -111,30 +42,43 @@ def test_every_page_is_without_faults_and_fits(
             viewport={"width": width, "height": 900},
         )
         assert faults(page) == [], address
-        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(wide) <= 0, address
+        assert page.evaluate(WIDER) <= 0, address
         assert complaints == [] or "404" in complaints[0], address
         page.context.close()
 
 
 def test_attacks_run_nothing(browser: "Browser", server: str, db: Database) -> None:
+    """They are names of everything that has a name, on every page."""
     explained = []
     for number, attack in enumerate(ATTACKS):
         outcome, made = explained_text(
-            number, f"good {attack}", "positive", raw_label=attack, meta={attack: attack}
+            number, f"good {attack} Ann", "positive", raw_label=attack, meta={attack: attack}
         )
-        explained.append((outcome, made))
-    run_id = stored_run(db, explained, name=ATTACKS[0])
-    assert write(db, run_id)
-    for address in (
-        *("/", link("runs", run_id), link("audits", ATTACKS[0])),
-        link("runs", run_id, "items", text=ATTACKS[1]),
-        *(link("runs", run_id, "items", f"row-{number}") for number in range(len(ATTACKS))),
-        link("runs", run_id, "classes", ATTACKS[2]),
-    ):
+        made = replace(made, item_id=attack, notes=(attack,))
+        explained.append((replace(outcome, item_id=attack), made))
+    failed = [ItemFailure(item_id="f", index=len(ATTACKS), kind=ATTACKS[3], message=ATTACKS[1])]
+    groups = [EntityGroup(name=one, terms=("Ann", one)) for one in ATTACKS]
+    made = [
+        stored_run(db, explained, failed, groups=groups, name=ATTACKS[0], previous=before)
+        for before in (None, None)
+    ]
+    working = stored_run(db, explained, failed, name=ATTACKS[1], shard_size=2, leave=1)
+    assert all(write(db, one) for one in made)
+    assert shards.claim(db, working, ATTACKS[0], 600.0)
+    named = {"time_zone": "UTC", "spec": {}}
+    schedules.add(db, schedules.Planned(name=ATTACKS[0], cron="0 3 * * *", **named))
+    addresses = ["/", "/fleet", "/schedules", link("runs", working), link("compare", a=made[0])]
+    addresses += [link("compare", a=made[0], b=made[1]), link("runs", made[0], "failures")]
+    for one in ATTACKS:
+        addresses += every_page(
+            made[0], group=one, entity="Ann", item=one, audit=ATTACKS[0], **{"class": one}
+        )
+        addresses.append(link("runs", made[0], "items", text=one, word=one, sort="word-share"))
+        addresses.append(link("runs", made[0], "items", label=one))
+    for address in dict.fromkeys(addresses):
         page, complaints = looked_at(browser, server, address)
-        assert page.evaluate("window.hacked") is None
-        assert complaints == [] or "404" in complaints[0]
+        assert page.evaluate("window.hacked") is None, address
+        assert complaints == [] or "404" in complaints[0], (address, complaints)
         page.context.close()
 
 
@@ -177,3 +121,114 @@ def test_progress_goes_on_while_one_looks(
     page.wait_for_function("1") if script else None
     assert complaints == []
     page.context.close()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_every_page_is_painted_without_a_script(
+    browser: "Browser", server: str, run_id: str, script: bool
+) -> None:
+    """The words that can be seen are the same."""
+    for address in every_page(run_id):
+        plain, _ = looked_at(browser, server, address, java_script_enabled=False)
+        assert plain.locator("h1").is_visible() and plain.locator("main").is_visible(), address
+        words = plain.locator("main").inner_text()
+        assert words.strip(), address
+        if script:
+            page, _ = looked_at(browser, server, address)
+            moving = address == "/schedules"
+            assert moving or page.locator("main").inner_text() == words, address
+            page.context.close()
+        plain.context.close()
+
+
+_REACHABLE = """() => [...document.querySelectorAll(
+    'a[href], button, input, select, summary, [tabindex="0"]')]
+    .filter(one => one.checkVisibility()).map((one, n) => { one.dataset.n = n; return n })"""
+_FOCUSED = """() => { const one = document.activeElement, style = getComputedStyle(one);
+    return [one.dataset.n ?? null, style.outlineStyle !== 'none' || style.boxShadow !== 'none'] }"""
+
+
+def test_the_keyboard_reaches_everything(browser: "Browser", server: str, run_id: str) -> None:
+    for address in every_page(run_id):
+        page, _ = looked_at(browser, server, address)
+        wanted = set(map(str, page.evaluate(_REACHABLE)))
+        reached: set[str] = set()
+        for _ in range(len(wanted) + 5):
+            page.keyboard.press("Tab")
+            number, seen = page.evaluate(_FOCUSED)
+            if number is not None:
+                assert seen, (address, number)
+                reached.add(number)
+        assert reached == wanted, address
+        page.context.close()
+
+
+def test_a_wrong_token_and_the_right_one(browser: "Browser", db: Database, run_id: str) -> None:
+    token = "a-token-of-thirty-two-characters"
+    with listening(f"sqlite:///{db.path}", AccessRules(token=token)) as server:
+        page, _ = looked_at(browser, server, link("runs", run_id))
+        assert page.url.startswith(f"{server}/login") and faults(page) == []
+        assert run_id not in page.locator("main").inner_text()
+        page.get_by_label("Token of this server").fill("wrong" * 8)
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").get_by_text("not the token").wait_for()
+        assert run_id not in page.locator("body").inner_text()
+        page.get_by_label("Token of this server").fill(token)
+        page.keyboard.press("Enter")
+        page.wait_for_url(server + link("runs", run_id))
+        assert run_id in page.locator("main").inner_text() + page.locator("header").inner_text()
+        page.context.close()
+
+
+@contextmanager
+def another_site() -> Iterator[str]:
+    """The address of a page of somebody else on this machine."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!DOCTYPE html><title>other</title><p>other")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{other.server_port}"
+        finally:
+            other.shutdown()
+            thread.join()
+
+
+_FETCHED = """async address => { try { return await (await fetch(address)).text() }
+    catch (error) { return String(error) } }"""
+_FRAMED = """async address => { const frame = document.createElement('iframe');
+    frame.src = address; document.body.append(frame);
+    await new Promise(resolve => frame.onload = resolve); return frame.contentDocument === null }"""
+
+
+def test_another_origin_reads_nothing(browser: "Browser", server: str, run_id: str) -> None:
+    with another_site() as other:
+        page, _ = looked_at(browser, other, "/")
+        found = page.evaluate(_FETCHED, f"{server}/runs.json")
+        assert "Failed to fetch" in found and run_id not in found
+        assert page.evaluate(_FRAMED, f"{server}/")
+        assert all(run_id not in frame.content() for frame in page.frames[1:])
+        posted = page.request.post(f"{server}/runs", headers={"Origin": other})
+        assert posted.status == 405
+        page.context.close()
+
+
+def test_a_name_that_was_led_here_is_refused(browser: "Browser", server: str, run_id: str) -> None:
+    """DNS rebinding: the page of `evil.example`, whose address is now this machine's."""
+    rule = "--host-resolver-rules=MAP evil.example 127.0.0.1"
+    other = browser.browser_type.launch(executable_path=chromium(), args=[*FLAGS, rule])
+    page = other.new_page()
+    answer = page.goto(server.replace("127.0.0.1", "evil.example"))
+    assert answer is not None and answer.status == 421
+    assert run_id not in page.content()
+    other.close()

@@ -144,7 +144,9 @@ def test_a_class_has_its_words_and_confusions(client: TestClient, run_id: str) -
     found = told(client, link("runs", run_id, "classes", "positive"))
     (raising,) = [one for one in found["words"] if one["list"] == "raising_by_total"]
     assert "good" in [word["word"] for word in raising["words"]]
-    assert found["counted_to"] is None
+    assert found["counted_all"] and found["counted_shards"] == 6
+    (places,) = found["positions"]
+    assert len(places["parts"]) == 20 and sum(one["positions"] for one in places["parts"]) == 144
     labelled = {one["predicted"]: one["items"] for one in found["labelled"]}
     assert sum(labelled.values()) == 24  # every third text is labelled negative
     asked = link("runs", run_id, "items", label="positive", predicted="positive")
@@ -281,6 +283,9 @@ def test_rows_of_older_versions_are_read(
     for name in ("items", "entity", "item", "class", "failures"):
         new, old = (told(client, addresses(one)[name]) for one in (run_id, older))
         same = json.loads(json.dumps(old).replace(older, run_id))
+        for one in (new, same):
+            # those alike are looked for in a part
+            one.get("neighbours", {}).pop("alike", None)
         assert {**new, "run": None} == {**same, "run": None}, name
     searched = told(client, link("runs", older, "items", entity="Ben", text="good"))
     assert [one["item_id"] for one in searched["items"]] == ["row-7", "row-19", "row-31"]

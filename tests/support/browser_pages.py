@@ -1,5 +1,7 @@
 """A page in a real browser, with all its requests and errors."""
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +18,12 @@ ATTACKS = (
     "javascript:window.hacked=1",
     "' autofocus onfocus='window.hacked=1",
 )
+
+
+def chromium() -> str | None:
+    """Where the browser is; None: nowhere."""
+    named = os.environ.get(CHROMIUM)
+    return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @dataclass

@@ -1,74 +1,87 @@
-"""A TCP proxy before a server of the tests: a way to have it go away, freeze and come back."""
+"""A way to a server that a test can close, open, freeze, and cut in the middle of a statement."""
 
-import contextlib
-import selectors
 import socket
 import threading
-from typing import Literal, Self
-
-_STATES = Literal["open", "away", "frozen"]
+from contextlib import suppress
+from typing import Self
 
 
 class TcpProxy:
-    """Passes bytes on while `open`, breaks connections while `away`, is silent while `frozen`."""
+    """Listens on 127.0.0.1 and passes every byte on to `host`:`port`."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._state: _STATES = "open"
+        self._to = (host, port)
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._fatal = b""
+        self._thawed = threading.Event()
+        self._thawed.set()
+        self.hang_up = False  #: connections are taken, and closed at once
+        self.port = 0
+        self.listen()
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self.become("away")
-        self._thread.join(10)
+        self.thaw()
+        self.refuse()
+
+    def listen(self) -> None:
+        """Take connections (again), always at the same port."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def refuse(self) -> None:
+        """End every connection and take no other."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.cut()
 
-    def become(self, state: _STATES) -> None:
-        """From now on; connections that are there are broken where it is `away`."""
-        self._state = state
-        if state == "away":
-            for pair in self._pairs:
-                for one in pair:
-                    with contextlib.suppress(OSError):
-                        one.shutdown(socket.SHUT_RDWR)
-            self._pairs.clear()
+    def cut(self) -> None:
+        """End every open connection."""
+        for pair in self._pairs:
+            for one in pair:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+        self._pairs = []
 
-    def _accept(self) -> None:
-        self._listener.settimeout(0.05)
-        while not self._ended.is_set():
+    def cut_at(self, words: bytes) -> None:
+        """End the next connection over which a client sends these bytes, once."""
+        self._fatal = words
+
+    def freeze(self) -> None:
+        """Take bytes and connections, and pass nothing on."""
+        self._thawed.clear()
+
+    def thaw(self) -> None:
+        """Pass on what was taken meanwhile, and what comes."""
+        self._thawed.set()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
             try:
-                client, _ = self._listener.accept()
-            except TimeoutError:
-                continue
-            if self._state == "away":
+                client, _ = listener.accept()
+            except OSError:
+                return
+            if self.hang_up:
                 client.close()
                 continue
-            server = socket.create_connection(self._target, 5)
+            server = socket.create_connection(self._to)
             self._pairs.append((client, server))
-            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=ends, daemon=True).start()
 
-    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
-        other = {client: server, server: client}
-        with selectors.DefaultSelector() as both, client, server:
-            for one in other:
-                both.register(one, selectors.EVENT_READ)
-            while not self._ended.is_set():
-                for key, _ in both.select(0.05):
-                    if self._state == "frozen":
-                        self._ended.wait(0.05)
-                        continue
-                    try:
-                        data = key.fileobj.recv(65536)  # type: ignore[union-attr]
-                        if not data:
-                            return
-                        other[key.fileobj].sendall(data)  # type: ignore[index]
-                    except OSError:
-                        return
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while some := source.recv(65_536):
+                self._thawed.wait()
+                if self._fatal and self._fatal in some:
+                    self._fatal = b""
+                    break
+                sink.sendall(some)
+        for one in (source, sink):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

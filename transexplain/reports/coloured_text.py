@@ -276,10 +276,11 @@ def _mention_tag(text: str, mention: MentionMark) -> str:
     return f'<span class="mention" data-group="{escape(label)}">'
 
 
-def marks_css() -> Markup:
-    """Style rules for the words, in the colours of the standard palette."""
+def marks_css(palette: str = "diverging", under: str = "") -> Markup:
+    """Style rules for the words in the colours of a palette; `under`: within this selector."""
     rules = (
-        f".tx .{name}{{background:rgba({','.join(map(str, colour(end * DEEPEST)))},"
+        f"{under}.tx .{name}{{background:rgba("
+        f"{','.join(map(str, colour(end * DEEPEST, palette)))},"
         f"calc(min(1,var(--v)*var(--k,1))*{MAX_OPACITY}))}}"
         for name, end in (("p", 1.0), ("n", -1.0))
     )

@@ -224,6 +224,23 @@ def entities_of(db: Database, run_id: str, group: str, limit: int) -> list[dict[
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
+def driving_entities(db: Database, run_id: str, group: str, limit: int) -> list[dict[str, Any]]:
+    """Entities of a group with the largest relevance of a mention, either way, that first.
+
+    Shrunken where that is known; of those with two mentions or more.
+    """
+    of = entity_result.c
+    size = func.abs(func.coalesce(of.shrunken, of.mean))
+    query = (
+        select(entity_result)
+        .where(of.run_id == run_id, of.group_name == group, of.mentions >= 2, size.is_not(None))
+        .order_by(size.desc(), of.ordinal)
+        .limit(limit)
+    )
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
 def word_classes(db: Database, run_id: str, limit: int) -> list[tuple[str, str, int]]:
     """(target, class, words) of the classes that the report lists words for."""
     of = class_word.c
@@ -260,16 +277,23 @@ def trend(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def metric_trend(db: Database, name: str, limit: int) -> dict[str, dict[str, float]]:
-    """Run id -> `LISTED` metric -> value, of the newest runs of this audit name."""
+def metric_trend(db: Database, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Every metric of these runs, of which the last decides on the order."""
+    of = run_metric.c
     query = (
-        select(run.c.id)
-        .where(run.c.name == name)
-        .order_by(run.c.created.desc(), run.c.id.desc())
-        .limit(limit)
+        select(of.run_id, of.name, of.target, of.part, of.value, of.unit)
+        .where(of.run_id.in_(ids))
+        .order_by(of.run_id, of.ordinal)
     )
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
     with db.read() as connection:
-        return _metrics(connection, list(connection.scalars(query)))
+        rows = connection.execute(query).mappings().all()
+    for row in sorted(rows, key=lambda one: one["run_id"] != (ids[-1] if ids else "")):
+        key = (row["name"], row["target"], row["part"])
+        named = dict(zip(("name", "target", "part"), key, strict=True))
+        one = found.setdefault(key, {**named, "unit": row["unit"], "values": {}})
+        one["values"][row["run_id"]] = row["value"]
+    return list(found.values())
 
 
 def moved_entities(db: Database, before: str, after: str, limit: int) -> list[dict[str, Any]]:

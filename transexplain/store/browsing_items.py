@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from operator import itemgetter
 from typing import Any
@@ -11,7 +11,20 @@ import numpy as np
 from sqlalchemy import select
 
 from transexplain.store import parts, stored_rows
+from transexplain.store.browsing_neighbours import (
+    Neighbours,
+    across_parts,
+    neighbours_in,
+    neighbours_of_row,
+)
 from transexplain.store.database import Database
+from transexplain.store.item_matching import (
+    LAST_ROW,
+    ItemSearch,
+    places_in,
+    row_blocks,
+    wanted_rows,
+)
 from transexplain.store.leases import caution_of
 from transexplain.store.part_reading import Part
 from transexplain.store.schema import item, shard
@@ -19,18 +32,6 @@ from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ment
 from transexplain.types.scores import MetricScore
 
 _Found = tuple[int, Any]  #: row of the dataset, and what was found there
-_LAST = 2**31 - 1  #: no row lies behind
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ItemSearch:
-    """What an item has to be; what is empty is not looked at."""
-
-    text: str = ""  #: part of its text, in any case
-    predicted: str = ""
-    label: str = ""  #: class, or as the dataset spells it
-    group: str = ""  #: that it mentions
-    entity: str = ""  #: that it mentions, of `group` where one is given
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,22 +49,15 @@ def search(
     """Explained items from row `start` on, as `ItemOutcome`, in the order of the dataset."""
 
     def of_part(part: Part) -> list[_Found]:
-        places = _places(part, wanted)
+        places = places_in(part, wanted)
         rows = part.rows
         later = places[rows[places] >= start][: limit + 1]
         few = part.only(later)
         return list(zip(few.rows.tolist(), few.outcomes, strict=True))
 
     def of_rows() -> Iterator[list[_Found]]:
-        for block in _row_blocks(db, run_id, start):
-            mentioned = _mentioned_in_rows(db, run_id, wanted, block)
-            yield [
-                (row, one)
-                for row, one in block
-                if isinstance(one, ItemOutcome)
-                and _is(one, wanted)
-                and (mentioned is None or one.item_id in mentioned)
-            ]
+        for block in row_blocks(db, run_id, start):
+            yield wanted_rows(db, run_id, wanted, block)
 
     return _scan(db, run_id, of_part, of_rows, start, limit, seconds)
 
@@ -91,7 +85,7 @@ def mentions_of(
         return [(few.rows.tolist()[at], (outcomes[at], tuple(found[at]))) for at in sorted(found)]
 
     def of_rows() -> Iterator[list[_Found]]:
-        for block in _row_blocks(db, run_id, start):
+        for block in row_blocks(db, run_id, start):
             ids = [one.item_id for _, one in block]
             found: dict[int, list[Mention]] = {}
             for row, mention in stored_rows.mentions(db, run_id, ids):
@@ -100,41 +94,6 @@ def mentions_of(
             yield [(row, (one, tuple(found[row]))) for row, one in block if row in found]
 
     return _scan(db, run_id, of_part, of_rows, start, limit, seconds)
-
-
-def predictions(
-    db: Database, run_id: str, *, start: int, seconds: float
-) -> tuple[Mapping[tuple[str, str], int], int | None]:
-    """(label, predicted) -> explained items, from row `start` on; and the row to go on from.
-
-    The label is the class, or "" where it is none.
-    """
-
-    def of_part(part: Part) -> list[_Found]:
-        keep = part.rows >= start
-        pairs = zip(part.labels, part.predicted, keep.tolist(), strict=True)
-        counts: dict[tuple[str, str], int] = {}
-        for label, predicted, inside in pairs:
-            if inside:
-                key = (label or "", predicted)
-                counts[key] = counts.get(key, 0) + 1
-        return [(int(part.rows[-1]), counts)]
-
-    def of_rows() -> Iterator[list[_Found]]:
-        for block in _row_blocks(db, run_id, start):
-            counts: dict[tuple[str, str], int] = {}
-            for _, one in block:
-                if isinstance(one, ItemOutcome):
-                    key = (one.label or "", one.predicted)
-                    counts[key] = counts.get(key, 0) + 1
-            yield [(block[-1][0], counts)]
-
-    made = _scan(db, run_id, of_part, of_rows, start, _LAST, seconds)
-    total: dict[tuple[str, str], int] = {}
-    for counts in made.found:
-        for key, count in counts.items():
-            total[key] = total.get(key, 0) + count
-    return total, made.next_row
 
 
 def _scan(
@@ -152,7 +111,7 @@ def _scan(
     def block(part: Part) -> tuple[int, list[_Found]]:
         return int(part.rows[-1]), of_part(part)
 
-    inside = parts.read(db, run_id, block, rows=range(start, _LAST), together=1)
+    inside = parts.read(db, run_id, block, rows=range(start, LAST_ROW), together=1)
     older = ((rows[-1][0], rows) for rows in of_rows() if rows) if _has_rows(db, run_id) else ()
     found: list[_Found] = []
     for last, some in merge(inside, older, key=itemgetter(0)):
@@ -177,54 +136,6 @@ def _has_rows(db: Database, run_id: str) -> bool:
     return stored_rows.any_explained(db, run_id)
 
 
-def _row_blocks(db: Database, run_id: str, start: int) -> Iterator[list[Any]]:
-    """Items that versions before parts saved as rows, a page at a time."""
-    while True:
-        block = list(stored_rows.items_from(db, run_id, start))
-        if not block:
-            return
-        yield block
-        start = block[-1][0] + 1
-
-
-def _mentioned_in_rows(
-    db: Database, run_id: str, wanted: ItemSearch, block: list[Any]
-) -> set[str] | None:
-    if not (wanted.group or wanted.entity):
-        return None
-    ids = [one.item_id for _, one in block]
-    return {
-        one.item_id
-        for _, one in stored_rows.mentions(db, run_id, ids)
-        if wanted.group in ("", one.group) and wanted.entity in ("", one.entity)
-    }
-
-
-def _is(one: ItemOutcome, wanted: ItemSearch) -> bool:
-    if wanted.predicted and one.predicted != wanted.predicted:
-        return False
-    if wanted.label and wanted.label not in (one.label, one.raw_label):
-        return False
-    return not wanted.text or wanted.text.casefold() in (one.text or "").casefold()
-
-
-def _places(part: Part, wanted: ItemSearch) -> Any:
-    """Where the items of a part stand that are what is wanted, ascending."""
-    keep = np.ones(len(part), dtype=bool)
-    if wanted.group or wanted.entity:
-        keep &= part.mentioning(wanted.group or None, wanted.entity or None)
-    if wanted.predicted:
-        keep &= part.named("predicted", wanted.predicted)
-    if wanted.label:
-        keep &= part.named("label", wanted.label) | part.named("raw_label", wanted.label)
-    if wanted.text and keep.any():
-        needle = wanted.text.casefold()
-        texts = part.texts
-        for place in np.flatnonzero(keep).tolist():
-            keep[place] = needle in (texts[place] or "").casefold()
-    return np.flatnonzero(keep)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemRecord:
     """All that is stored of one explained item."""
@@ -233,6 +144,7 @@ class ItemRecord:
     attributions: tuple[Attribution, ...]
     mentions: tuple[Mention, ...]
     scores: tuple[MetricScore, ...]
+    near: Neighbours
 
 
 def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFailure | None:
@@ -242,19 +154,24 @@ def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFai
     """
 
     def work(part: Part) -> ItemRecord | None:
-        one = part.only(part.places_of({item_id}))
-        if not len(one):
+        places = part.places_of({item_id})
+        if not len(places):
             return None
+        one = part.only(places)
+        mentions = tuple(found for _, found in one.mentions())
+        entities = dict.fromkeys(found.entity for found in mentions)
         return ItemRecord(
             outcome=one.outcomes[0],
             attributions=tuple(found for _, found in one.attributions()),
-            mentions=tuple(found for _, found in one.mentions()),
+            mentions=mentions,
             scores=tuple(found for _, found in one.scores()),
+            near=neighbours_in(part, int(places[0]), entities),
         )
 
     for found in parts.read(db, run_id, work, parts.holding(db, run_id, [item_id])):
         if found is not None:
-            return found
+            row = found.outcome.index
+            return replace(found, near=across_parts(db, run_id, row, found.near))
     for _, old in stored_rows.items(db, run_id, [item_id]):
         if isinstance(old, ItemFailure):
             return old
@@ -264,6 +181,7 @@ def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFai
             mentions=tuple(one for _, one in stored_rows.mentions(db, run_id, [item_id])),
             # old rows of scores are read whole: evaluations alone have them
             scores=(),
+            near=neighbours_of_row(db, run_id, old.index),
         )
     return None
 

@@ -85,6 +85,12 @@ class Part:
         return zip(predicted, logits, meta, strict=True)
 
     @property
+    def joined_logits(self) -> tuple[NDArray[np.float64], Ints]:
+        """The logits of all items, one behind the other, and how many each has."""
+        column = self._columns["logits"]
+        return col.wide_floats(column.values), col.counts_of(column)
+
+    @property
     def predicted(self) -> list[str]:
         """(N,) the class that each is given."""
         return col.text_list(self._columns["predicted"])

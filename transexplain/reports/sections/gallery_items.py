@@ -92,7 +92,7 @@ class Shown:
 def show(item: GalleryItem, root: str, scale: float) -> Shown:
     """Open the picture of `item` and draw its explanations."""
     try:
-        image = _open(item.source, root)
+        image = opened(item.source, root)
     except ItemError as error:
         drawn = tuple(_alone(one, scale) for one in item.explanations)
         return Shown(None, str(error), drawn)
@@ -102,7 +102,8 @@ def show(item: GalleryItem, root: str, scale: float) -> Shown:
     return Shown(data_uri(image), "", drawn)
 
 
-def _open(source: str | None, root: str) -> Image.Image:
+def opened(source: str | None, root: str) -> Image.Image:
+    """The picture of an item, relative to the folder `root`; raises ItemError without one."""
     if source is None:
         raise ItemError("missing-image", "no file of this picture was recorded")
     if not root:

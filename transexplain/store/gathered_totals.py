@@ -1,0 +1,164 @@
+"""Adds up what pages need of the aggregates of a run's shards, a piece at a time.
+
+The aggregates hold much more: only these parts of their JSON are decoded.
+"""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from operator import add
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import LargeBinary, select, type_coerce
+
+from transexplain.store.columns import reading
+from transexplain.store.database import Database
+from transexplain.store.piecemeal import Piecemeal
+from transexplain.store.schema import shard_aggregate
+
+MOST_ANSWERS = 20_000  #: to texts with swapped names that are kept
+
+
+class SwappedName(msgspec.Struct, frozen=True):
+    """An answer to one text with one name in the place of a mention."""
+
+    document: str  #: item id, or the template that several items are made from
+    group: str
+    entity: str
+    predicted: str = ""
+    log_odds: tuple[float, ...] = ()  #: of every answer of the plan
+
+
+class _Checked(msgspec.Struct):
+    observations: list[SwappedName] = []
+
+
+class _Aggregate(msgspec.Struct):
+    predictions: list[tuple[str | None, str, int]] = []
+    positions: list[Any] = []
+    heatmaps: list[Any] = []
+    checked: _Checked = msgspec.field(default_factory=_Checked)
+
+
+_DECODER = msgspec.json.Decoder(_Aggregate)
+
+
+class SwappedText(NamedTuple):
+    """A text in which a name stood, beside names of other groups."""
+
+    document: str
+    changes: tuple[float, ...]  #: of each answer's log-odds: the name minus the mean of the others
+    others: int  #: names of other groups in its place
+    flips: int  #: of these that are predicted otherwise
+
+
+class GatheredTotals:
+    """What the shards of a run have counted, of those that were read."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._pieces = Piecemeal(self._work)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.shards = 0  #: read so far
+        self.cut = False  #: more than `MOST_ANSWERS` are stored; the others are left out
+        self.predictions: Counter[tuple[str, str]] = Counter()  #: label ("": none) and class
+        self._positions: dict[tuple[Any, ...], list[int]] = {}
+        self._heatmaps: dict[tuple[Any, ...], list[int]] = {}
+        self._texts: dict[str, list[SwappedName]] = {}
+        self._answers = 0
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will be found."""
+        return self._pieces.done
+
+    def go_on(self, db: Database, seconds: float) -> None:
+        """Read on for about so long; raises DatabaseError, and begins anew after that."""
+        self._pieces.go_on(db, seconds)
+
+    def positions(self, target: str, class_name: str) -> list[int]:
+        """The numbers of the parts of a text of `PositionTotals`, one part after the other."""
+        return self._positions.get((target, class_name), [])
+
+    def heatmaps(self, class_name: str) -> list[tuple[str, tuple[int, int], int, list[int]]]:
+        """(target, (rows, columns), pictures, sum of each cell) of a class, as `HeatmapTotals`."""
+        return [
+            (target, (rows, columns), count, cells)
+            for (target, name, rows, columns), (count, *cells) in sorted(self._heatmaps.items())
+            if name == class_name
+        ]
+
+    def swaps(self, group: str, entity: str) -> list[SwappedText]:
+        """The texts in which this name stood beside others, the widest change first."""
+        found = []
+        for document, some in tuple(self._texts.items()):
+            own = [one for one in some if (one.group, one.entity) == (group, entity)]
+            others = [one for one in some if one.group != group]
+            if own and others:
+                found.append(_compared(document, own[0], others))
+        return sorted(found, key=lambda one: -max(map(abs, one.changes), default=0.0))
+
+    def _work(self, db: Database) -> Iterator[None]:
+        self._clear()
+        payload = type_coerce(shard_aggregate.c.payload, LargeBinary)
+        query = (
+            select(shard_aggregate.c.shard, payload)
+            .where(shard_aggregate.c.run_id == self._run_id)
+            .order_by(shard_aggregate.c.shard)
+            .limit(1)
+        )
+        after = -1
+        while True:
+            with db.read() as connection:
+                row = connection.execute(query.where(shard_aggregate.c.shard > after)).first()
+            if row is None:
+                return
+            after = row[0]
+            with reading("a shard's aggregate"):
+                self._add(_decoded(zlib.decompress(row[1])))
+            yield
+
+    def _add(self, one: _Aggregate) -> None:
+        self.shards += 1
+        for label, predicted, count in one.predictions:
+            self.predictions[label or "", predicted] += count
+        for totals in one.positions:
+            key = (totals["target"], totals["class_name"])
+            _sum(self._positions, key, (number for part in totals["parts"] for number in part))
+        for totals in one.heatmaps:
+            key = (totals["target"], totals["class_name"], *totals["shape"])
+            _sum(self._heatmaps, key, (totals["count"], *totals["cells"]))
+        for answer in one.checked.observations:
+            self.cut = self.cut or self._answers == MOST_ANSWERS
+            if not self.cut:
+                self._texts.setdefault(answer.document, []).append(answer)
+                self._answers += 1
+
+
+def _decoded(text: bytes) -> _Aggregate:
+    try:
+        return _DECODER.decode(text)
+    except msgspec.DecodeError:  # it reads no integer beyond 64 bits
+        return msgspec.convert(json.loads(text), _Aggregate)
+
+
+def _sum(
+    totals: dict[tuple[Any, ...], list[int]], key: tuple[Any, ...], row: Iterable[int]
+) -> None:
+    known = totals.get(key)
+    totals[key] = list(row) if known is None else list(map(add, known, row))
+
+
+def _compared(document: str, own: SwappedName, others: list[SwappedName]) -> SwappedText:
+    means = (fmean(values) for values in zip(*(one.log_odds for one in others), strict=False))
+    return SwappedText(
+        document=document,
+        changes=tuple(a - b for a, b in zip(own.log_odds, means, strict=False)),
+        others=len(others),
+        flips=sum(one.predicted != own.predicted for one in others),
+    )
