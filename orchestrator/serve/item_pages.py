@@ -165,13 +165,7 @@ def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Ans
                 "scores": [asdict(one) for one in found.scores],
             },
             "explanations": [_document(one, of) for one, of in entries],
-            "neighbours": {
-                "before": found.near.before,
-                "after": found.near.after,
-                "alike": [
-                    {**_listed(one.outcome), "entity": one.entity} for one in found.near.alike
-                ],
-            },
+            "neighbours": _neighbours(found),
         },
         {
             "shown": shown,
@@ -185,6 +179,11 @@ def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Ans
             "alphas": ALPHAS,
         },
     )
+
+
+def _neighbours(found: ItemRecord) -> dict[str, Any]:
+    alike = [{**_listed(one.outcome), "entity": one.entity} for one in found.near.alike]
+    return {"before": found.near.before, "after": found.near.after, "alike": alike}
 
 
 def _look(asked: Asked) -> Look:
