@@ -36,6 +36,7 @@ from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
 from transexplain.types.plans import Shard, ShardResult
+from transexplain.types.queue_place import QueuePlace
 from workers import claim_to_commit, device_turns, heartbeat
 from workers.claim_to_commit import Device, Workbench
 
@@ -444,7 +445,7 @@ class Fleet:
             Thread=lambda **options: Thread(world, **options), Event=lambda: Event(world)
         )
         clock = SimpleNamespace(monotonic=world.monotonic)
-        prepared = SimpleNamespace(plan=self._plan, shards=self._shards)
+        prepared = SimpleNamespace(plan=self._plan, shards=self._shards, place=QueuePlace())
         changes: list[tuple[Any, str, Any]] = [
             (heartbeat, "threading", threads),
             (heartbeat, "time", clock),
