@@ -49,8 +49,9 @@ class FairTurns:
         if not queueing.choice(db, run_id):
             return [(run_id, shard_index)]
         waiting = queueing.contenders(db, worker)
+        served = self._served(db, waiting)
         with self._lock:
-            chosen = self._ordered(self._served(db, waiting))
+            chosen = self._ordered(served)
         found: list[tuple[str, int | None]] = []
         for one in chosen:
             found += [(one, shard_index), (one, None)] if one == run_id else [(one, None)]

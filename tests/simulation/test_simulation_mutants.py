@@ -57,6 +57,27 @@ FAULTS = (
         "deadly",
     ),
     Fault(
+        "a claim does not look at the cap of a run",
+        shards,
+        "full = capped and room(connection, run_id) == 0",
+        "full = False",
+        "shared",
+    ),
+    Fault(
+        "a claim does not wait for the others of a run with a cap",
+        shards,
+        "audit = require(connection, run_id, lock=True)\n        if audit.state",
+        "audit = require(connection, run_id)\n        if audit.state",
+        "shared",
+    ),
+    Fault(
+        "a claim does not look whether a run is paused",
+        shards,
+        " or audit.paused is not None",
+        "",
+        "shared",
+    ),
+    Fault(
         "a run is closed whatever is unfinished",
         runs,
         'run.c.state == "running", ~unfinished(run_id))\n            .values(state="done"',
