@@ -7,6 +7,7 @@ The worker's own shards do not count: they end before the next one begins.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ from transexplain.types.plans import AuditPlan
 
 #: shards in a row with a model that is loaded, while a run with another one is as much in need
 _STAY = 4
+#: seconds for which a run that was alone is taken to be so: short shards need not look each time
+_MOMENT = 0.5
 
 
 def lacks(runs_: Sequence[Contender]) -> dict[str, float]:
@@ -37,6 +40,7 @@ class FairTurns:
     _credit: dict[str, float] = field(default_factory=dict)
     _plans: dict[str, AuditPlan | None] = field(default_factory=dict)
     _stayed: int = 0
+    _alone: tuple[str, float] = ("", 0.0)  #: a run without others, and until when it counts so
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def order(
@@ -46,7 +50,11 @@ class FairTurns:
 
         Where no other run has shards for workers it is what the message names, and nothing else.
         """
+        alone, until = self._alone
+        if alone == run_id and time.monotonic() < until:
+            return [(run_id, shard_index)]
         if not queueing.choice(db, run_id):
+            self._alone = (run_id, time.monotonic() + _MOMENT)
             return [(run_id, shard_index)]
         waiting = queueing.contenders(db, worker)
         served = self._served(db, waiting)

@@ -37,7 +37,7 @@ from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
 from transexplain.types.plans import Shard, ShardResult
 from transexplain.types.queue_place import QueuePlace
-from workers import claim_to_commit, device_turns, heartbeat
+from workers import claim_to_commit, device_turns, fair_turns, heartbeat
 from workers.claim_to_commit import Device, Workbench
 from workers.fair_turns import FairTurns
 
@@ -497,6 +497,7 @@ class Fleet:
             (heartbeat, "time", clock),
             (heartbeat, "START_DEADLINE", DEADLINE),
             (device_turns, "time", clock),
+            (fair_turns, "time", clock),
             (local, "time", clock),
             (local, "threading", SimpleNamespace(Event=lambda: Event(world), RLock=RLock)),
             (local, "ThreadPoolExecutor", partial(Executor, world)),
