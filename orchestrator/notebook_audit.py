@@ -136,7 +136,7 @@ def _run(
 ) -> "AuditResult":
     settings = _for_a_caller(settings)
     with _store(settings.database_url) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
+        run_id = runs.create(db, prepared.plan, prepared.shards, place=prepared.place)
         rows, name = prepared.plan.dataset.rows, prepared.plan.name
         bar = tqdm(total=rows, desc=name, unit="item", disable=not progress)
         try:

@@ -4,7 +4,8 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 
 1. A message names a run and one of its shards, as JSON. It is acknowledged after the work.
 2. `Workbench.work` claims that very shard; the local executor claims any. A claim is a lease and
-   a token. A shard that is over, or that a living lease holds, ends the call: "nothing".
+   a token. A shard that is over, or that a living lease holds, ends the call: "nothing". Where
+   several runs wait, a worker takes a shard of the run whose turn it is, see `fair_turns`.
 3. From claim to commit a `LeaseKeeper` renews the lease, as long as the work moves.
 4. Other processes, or a thread, read and encode the items ahead of who computes; one that dies
    or hangs fails the shard, and what it had in its hand is tried alone.
@@ -41,6 +42,7 @@ from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs, tracing
 from workers.device_turns import Device, Watch
+from workers.fair_turns import FairTurns
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
 from workers.read_ahead import ReadAhead, Waiting
@@ -134,8 +136,16 @@ End = Literal["nothing", "done", "stopped", "failed", "fenced"]
 _SIGNALS = 0.5
 
 
+#: plans that are kept beside the newest: runs take turns
+_PLANS = 15
+
+
 def _never() -> bool:
     return False
+
+
+def _ignore(_: Claim) -> None:
+    pass
 
 
 @dataclass(kw_only=True, slots=True)
@@ -153,7 +163,8 @@ class Workbench:
     devices: int = 1  #: that share the cores of this machine with this process
     #: called, without any lease, with a run that a commit here has closed, and with `stop`
     closing: Callable[[str, threading.Event], None] | None = None
-    _plan: tuple[str, AuditPlan] | None = None
+    turns: FairTurns | None = None  #: who else may be served than a message names; None: nobody
+    _plans: dict[str, AuditPlan] = field(default_factory=dict)
     _readers: ReaderPool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -163,9 +174,11 @@ class Workbench:
         shard_index: int | None = None,
         *,
         revoked: Callable[[], bool] = _never,
+        on_claim: Callable[[Claim], None] = _ignore,
     ) -> End:
         """Claim a shard (any, or this one), explain and save it; several threads may call this.
 
+        With `turns` another run's shard may be taken than this one. `on_claim` receives the claim.
         `revoked` is called between batches; where it returns true the work stops.
 
         Returns:
@@ -181,7 +194,8 @@ class Workbench:
             claim = self._claim(run_id, shard_index)
             if claim is None:
                 return "nothing"
-            logs.note(shard=claim.shard.index, attempt=claim.attempt)
+            on_claim(claim)
+            logs.note(run=claim.run_id, shard=claim.shard.index, attempt=claim.attempt)
             trace.claimed(claim, self.name)
             end = self._worked(claim, revoked)
             trace.ended(end)
@@ -213,7 +227,14 @@ class Workbench:
 
     def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
         lease = self.settings.lease_seconds
-        return shards.claim(self.db, run_id, self.name, lease, shard_index)
+        wanted: list[tuple[str, int | None]] = [(run_id, shard_index)]
+        if self.turns is not None and shard_index is not None:
+            wanted = self.turns.order(self.db, self.name, run_id, shard_index)
+        for one, index in wanted:
+            claim = shards.claim(self.db, one, self.name, lease, index)
+            if claim is not None:
+                return claim
+        return None
 
     def _explain_and_save(self, claim: Claim, revoked: Callable[[], bool]) -> End:
         from transexplain.explaining import Stopped
@@ -324,11 +345,13 @@ class Workbench:
         Raises ConfigurationError where what the run has saved so far cannot be read by this
         version: its shards would be computed in vain.
         """
-        known = self._plan
-        if known is None or known[0] != run_id:
+        known = self._plans.get(run_id)
+        if known is None:
             check_versions(run_totals.aggregate_versions(self.db, run_id))
-            known = self._plan = (run_id, runs.get(self.db, run_id).plan)
-        return known[1]
+            known = runs.get(self.db, run_id).plan
+            latest = list(self._plans.items())[-_PLANS:]
+            self._plans = {**dict(latest), run_id: known}
+        return known
 
     def keeper(self, claim: Claim, revoked: Callable[[], bool] = _never) -> LeaseKeeper:
         """Who keeps the lease of a claim while this process works on it."""

@@ -31,11 +31,13 @@ from transexplain.registry import load
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.revisions import open_database
+from transexplain.store.runs import Claim
 from transexplain.types.plans import Modality
 from workers import logs
 from workers.app import MODALITIES, DeviceClass, device_class, make_app, queue_of, queues_for
 from workers.claim_to_commit import End, Workbench
 from workers.device_turns import Device
+from workers.fair_turns import FairTurns
 from workers.heartbeat import free_dead, worker_name
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
@@ -221,8 +223,14 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             memory=settings.model_memory,
             neighbours=self._options.neighbours,
         )
+        served = frozenset(app.amqp.queues.consume_from)
+        turns = FairTurns(
+            serves=lambda plan: queue_of(settings, plan) in served,
+            loaded=lambda plan: plan.task == "imported" or models.holds(plan.model),
+        )
         bench = Workbench(
             db=db,
+            turns=turns,
             settings=settings,
             models=models,
             name=self._name,
@@ -305,14 +313,18 @@ class ShardTask:
         def revoked() -> bool:
             return task_id in state.revoked
 
-        end: End | str = bench.work(run_id, shard_index, revoked=revoked)
+        claims: list[Claim] = []
+        end: End | str = bench.work(run_id, shard_index, revoked=revoked, on_claim=claims.append)
         if end != "done" and revoked() and self._cancel(run_id, shard_index):
             end = "cancelled"
         if end != "nothing":
             log.info("shard ended: %s", end)
             self._count()
-        if end in ("failed", "stopped"):
-            self._send_again(run_id, shard_index)
+        for claim in claims:
+            # below a cap there is room for another now, and its message may be gone
+            if end in ("failed", "stopped") or (end == "done" and claim.capped):
+                self._send_again(claim.run_id, claim.shard.index)
+            run_id, shard_index = claim.run_id, claim.shard.index
         if end == "done":
             return {"end": end, "run": run_id, "shard": shard_index, "worker": bench.name}
         if end == "failed":

@@ -52,6 +52,10 @@ class ModelCache:
         """Where the model of a plan computes in this process."""
         return self._device or ref.device
 
+    def holds(self, ref: ModelRef) -> bool:
+        """Whether the model of a plan is loaded."""
+        return self._key(ref) in self._held
+
     def put(self, ref: ModelRef, model: "LoadedModel") -> None:
         """Keep a model that is loaded already; others are dropped where memory is short."""
         key = self._key(ref)

@@ -89,7 +89,7 @@ def _measure(
     if output == "bar" and (cost := evaluation_estimate(prepared.plan)):
         typer.echo(cost.summary_text())
     with opt.open_store(settings) as store:
-        run_id = runs.create(store, prepared.plan, prepared.shards)
+        run_id = runs.create(store, prepared.plan, prepared.shards, place=prepared.place)
         work = (
             follow_workers(store, run_id, settings)
             if processes is None

@@ -11,6 +11,7 @@ import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.progress import RunDisplay, json_line, run_progress
+from orchestrator.cli.queue_commands import MostWorkers, Priority, Share, settings_of
 from orchestrator.spec.audit_spec import (
     load_spec,
 )
@@ -140,17 +141,20 @@ def run(  # noqa: PLR0913 - the options of a command line
 
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
-        run_id = runs.create(store, prepared.plan, prepared.shards, before)
+        run_id = runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
         work = run_locally(store, run_id, settings, processes, prepared.model)
         work_and_report(store, run_id, work, report_dir, output)
 
 
-def submit(
+def submit(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
     overrides: opt.Overrides,
     set_: opt.Set = None,
     previous: opt.Previous = None,
+    priority: Priority = None,
+    share: Share = None,
+    most_workers: MostWorkers = None,
     db: opt.DatabaseUrl = None,
     wait: Wait = False,
     report_dir: ReportDir = Path("audits"),
@@ -162,10 +166,11 @@ def submit(
 
     settings = opt.settings_with(db)
     queue.check_broker(settings)
+    set_ = [*(set_ or ()), *settings_of(priority, share, most_workers)]
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
-        run_id = runs.create(store, prepared.plan, prepared.shards, before)
+        run_id = runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
         work = follow_workers(store, run_id, settings)
         if not wait:
             announce(runs.progress(store, run_id), output)

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import options as opt
+from orchestrator.cli.queue_commands import place_text
 from transexplain.errors import ConfigurationError
 from transexplain.store import fleet_state, runs
 from transexplain.store.database import Database
@@ -21,6 +22,7 @@ from transexplain.store.device_times import device_times
 from transexplain.store.fleet_state import WorkerStatus
 from transexplain.store.runs import RunProgress
 from transexplain.types.device_time import DeviceTime, together
+from transexplain.types.queue_place import NO_PREFERENCE
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
@@ -140,7 +142,7 @@ def lines(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> 
         at_work = [worker for worker in workers if worker.run_id == state.run_id]
         oldest = max((worker.heartbeat_age for worker in at_work), default=0.0)
         found.append(
-            f"{state.run_id}  {state.name}  {state.state}  {one.finished}/{state.items_total} "
+            f"{state.run_id}  {state.name}  {_state(state)}  {one.finished}/{state.items_total} "
             f"items  {one.rate:.1f} items/s  left {span(one.left)}  shards: {_counts(state.states)}"
             f"  workers: {len(at_work)} (oldest heartbeat {oldest:.0f} s)"
             f"  failures: {_counts(one.failures)}{_waited(together(one.devices.values()))}"
@@ -158,7 +160,7 @@ def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -
         of_runs.add_row(
             state.run_id,
             Text(state.name),
-            state.state,
+            _state(state),
             f"{one.finished}/{state.items_total}",
             f"{one.rate:.1f}",
             span(one.left),
@@ -278,12 +280,20 @@ def _watch(run_id: str | None, every: float, db: str | None) -> None:
         watch(watcher, Console(), every=every, wait=stop.wait)
 
 
+def _state(state: "RunProgress") -> str:
+    """The state of a run, with its place in the queue where that is another than by default."""
+    if state.state != "running":
+        return state.state
+    place = "" if state.place == NO_PREFERENCE else f" ({place_text(state.place)})"
+    return f"{'paused' if state.paused else 'running'}{place}"
+
+
 def _line(state: "RunProgress") -> str:
     finished = state.items_done + state.items_failed
     counts = ", ".join(f"{count} {name}" for name, count in state.states.items() if count)
     rate = finished / state.elapsed if state.elapsed else 0.0
     return (
-        f"{state.run_id}  {state.name}  {state.state}  {finished}/{state.items_total} items "
+        f"{state.run_id}  {state.name}  {_state(state)}  {finished}/{state.items_total} items "
         f"({state.items_failed} failed)  {rate:.1f} items/s  shards: {counts}"
     )
 

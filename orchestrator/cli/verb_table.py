@@ -63,6 +63,21 @@ VERBS: Mapping[str, Entry] = {
         "Cancel a run; workers stop before their next batch.",
         "Audit",
     ),
+    "pause": Entry(
+        "orchestrator.cli.queue_commands:pause",
+        "Hand out no more shards of a run; those in hand are finished.",
+        "Audit",
+    ),
+    "unpause": Entry(
+        "orchestrator.cli.queue_commands:unpause",
+        "Hand out shards of a paused run again.",
+        "Audit",
+    ),
+    "queue": Entry(
+        "orchestrator.cli.queue_commands:queue",
+        "Change or show the priority, the share and the cap of a run that works.",
+        "Audit",
+    ),
     "import": Entry(
         "orchestrator.cli.import_command:import_",
         "Group statistics and a report over attributions made elsewhere; no model is loaded.",

@@ -338,6 +338,11 @@ class _Waiting:
             self._on_wait(reason)
 
     def _reason(self) -> str | None:
+        if runs.progress(self._db, self._run_id).paused:
+            return (
+                f"run {self._run_id} is paused; `transexplain unpause {self._run_id}` lets it go "
+                "on, and Ctrl-C ends the waiting"
+            )
         held = shards.list_shards(self._db, self._run_id, states=("running",))
         if not held:
             return None

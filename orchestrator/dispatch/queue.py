@@ -5,7 +5,7 @@ lost.
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 from transexplain.addresses import shown_url, without_secrets
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
-from transexplain.store import runs, shard_messages
+from transexplain.store import queueing, runs, shard_messages
 from transexplain.store.database import Database
 from workers.app import make_app, queue_of
 from workers.message_guard import TASK
@@ -137,21 +137,23 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
     A shard whose message was sent less than `patience` seconds ago gets no other.
     """
     by_queue: dict[str, list[str]] = defaultdict(list)
-    for run_id in shard_messages.running(db):
+    caps = queueing.handing_out(db)
+    for run_id in caps:
         by_queue[_queue(db, settings, run_id)].append(run_id)
     return sum(
-        _top_up_queue(db, settings, name, run_ids, patience) for name, run_ids in by_queue.items()
+        _top_up_queue(db, settings, name, {one: caps[one] for one in run_ids}, patience)
+        for name, run_ids in by_queue.items()
     )
 
 
 def _top_up_queue(
-    db: Database, settings: Settings, name: str, run_ids: Sequence[str], patience: float
+    db: Database, settings: Settings, name: str, caps: Mapping[str, int | None], patience: float
 ) -> int:
-    wanted = shard_messages.waiting(db, run_ids, BOUND)
+    wanted = shard_messages.waiting_of_each(db, caps, BOUND)
     missing = wanted - depth(settings, name) if wanted else 0
     if missing <= 0:
         return 0
-    chosen = shard_messages.take(db, run_ids, missing, patience)
+    chosen = shard_messages.take_of_each(db, caps, missing, patience)
     for run_id, indices in chosen.items():
         send_messages(settings, run_id, indices, name)
     return sum(map(len, chosen.values()))
@@ -198,7 +200,9 @@ def follow(
             on_items(finished - seen)
             seen, moved = finished, time.monotonic()
         elif time.monotonic() - moved > settings.lease_seconds:
-            if not state.workers and state.state == "running":
+            if state.paused:
+                warn(f"the run is paused; `transexplain unpause {run_id}` lets it go on")
+            elif not state.workers and state.state == "running":
                 warn("no worker holds a shard of this run; start one with `transexplain worker`")
             moved = time.monotonic()
 

@@ -21,13 +21,18 @@ def cancel(db: Database, run_id: str, close: Callable[[Database, str], object]) 
 
 
 def resumable(db: Database, run_id: str) -> str:
-    """The full id of a run that can continue: not cancelled, its saved shards readable.
+    """The full id of a run that can continue: not cancelled or paused, its saved shards readable.
 
     Raises ConfigurationError where it cannot.
     """
     found = runs.get(db, run_id)
     if found.state == "cancelled":
         raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
+    if runs.progress(db, found.id).paused:
+        raise ConfigurationError(
+            f"run {found.id} is paused; `transexplain unpause {found.id}` lets workers go on with "
+            "it, and then it can be resumed or tried again here"
+        )
     try:
         check_versions(run_totals.aggregate_versions(db, found.id))
     except ConfigurationError as error:

@@ -28,6 +28,7 @@ from transexplain.types.plans import (
     Shard,
     Task,
 )
+from transexplain.types.queue_place import NO_PREFERENCE, QueuePlace
 from transexplain.types.targets import (
     ClassNames,
     is_number,
@@ -55,6 +56,7 @@ class Prepared:
     warnings: tuple[str, ...]
     #: label of the dataset -> the class that it is read as; None: no class
     labels: Mapping[str, str | None] = field(default_factory=dict)
+    place: QueuePlace = NO_PREFERENCE
 
     def label_summary(self) -> str:
         """The class that every label is read as, in one line; the first 20 labels."""
@@ -117,6 +119,7 @@ def prepare_audit(
         model=model,
         warnings=(*warnings, *more),
         labels=_classes_of_labels(plan, labels),
+        place=spec.queue.place,
     )
 
 

@@ -61,7 +61,7 @@ def run_now(db: Database, settings: Settings, name: str) -> str:
     due = schedules.get(db, name)
     prepared = _prepare(due, settings)
     previous = schedules.last_run(db, name)
-    return schedules.fire_now(db, due, (prepared.plan, prepared.shards), previous)
+    return schedules.fire_now(db, due, (prepared.plan, prepared.shards), previous, prepared.place)
 
 
 def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireResult | None:
@@ -71,7 +71,8 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireRes
     if due.on_change and previous and not _changed(db, previous, prepared):
         skipped = schedules.skip(db, due, at, previous)
         return FireResult(schedule=due.name) if skipped else None
-    run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), previous)
+    audit = (prepared.plan, prepared.shards)
+    run_id = schedules.fire(db, due, at, audit, previous, prepared.place)
     return FireResult(schedule=due.name, run_id=run_id) if run_id else None
 
 

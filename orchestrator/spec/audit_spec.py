@@ -21,6 +21,7 @@ from orchestrator.spec.method_section import ExplainSection, MethodOption, Metho
 from orchestrator.spec.model_section import DeviceOption, ModelOption, ModelSection
 from orchestrator.spec.practical_section import PracticalSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
+from orchestrator.spec.queue_section import QueueSection
 from orchestrator.spec.spec_document import (
     Section,
     apply_overrides,
@@ -132,6 +133,7 @@ class AuditSpec(Section):
     )
     groups: Annotated[GroupsSection, from_text(GroupsSection)] | None = None
     evaluation: EvaluationSection = EvaluationSection()
+    queue: QueueSection = QueueSection()
     long_text: LongTexts = Field(
         default="truncate",
         description="for texts that the model cannot take whole: cut, read in windows, fail",
@@ -231,6 +233,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "classifications": ClassificationSection,
     "redact": RedactSection,
     "evaluation": EvaluationSection,
+    "queue": QueueSection,
 }
 
 

@@ -34,6 +34,11 @@ class Fault:
     weather: str
 
 
+#: faults that need two writers at once
+ONE_WRITER = (
+    "a run is closed without its lock",
+    "a claim does not wait for the others of a run with a cap",
+)
 FAULTS = (
     Fault(
         "the lease is renewed at its full length",
@@ -55,6 +60,27 @@ FAULTS = (
         "            breadcrumb=None,\n            **known",
         "            **known",
         "deadly",
+    ),
+    Fault(
+        "a claim does not look at the cap of a run",
+        shards,
+        "full = capped and room(connection, run_id) == 0",
+        "full = False",
+        "shared",
+    ),
+    Fault(
+        "a claim does not wait for the others of a run with a cap",
+        shards,
+        "audit = require(connection, run_id, lock=True)\n        if audit.state",
+        "audit = require(connection, run_id)\n        if audit.state",
+        "shared",
+    ),
+    Fault(
+        "a claim does not look whether a run is paused",
+        shards,
+        " or audit.paused is not None",
+        "",
+        "shared",
     ),
     Fault(
         "a run is closed whatever is unfinished",
@@ -108,7 +134,7 @@ def changed(fault: Fault) -> Iterator[None]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_simulation_finds_it(db: Database, fault: Fault) -> None:
-    if fault.name == "a run is closed without its lock" and db.path is not None:
+    if fault.name in ONE_WRITER and db.path is not None:
         pytest.skip("SQLite has one writer at a time")
     with changed(fault):
         for seed in range(SCHEDULES):

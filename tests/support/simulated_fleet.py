@@ -27,7 +27,7 @@ from orchestrator.schedule import tick
 from transexplain.errors import DatabaseError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
-from transexplain.store import results, runs, schedules, shard_messages, shards
+from transexplain.store import queueing, results, runs, schedules, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.schedules import Planned
@@ -36,8 +36,10 @@ from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
 from transexplain.types.plans import Shard, ShardResult
-from workers import claim_to_commit, device_turns, heartbeat
+from transexplain.types.queue_place import QueuePlace
+from workers import claim_to_commit, device_turns, fair_turns, heartbeat
 from workers.claim_to_commit import Device, Workbench
+from workers.fair_turns import FairTurns
 
 LEASE, DEADLINE = 4.0, 4.0  #: seconds, of a shard and of an item
 SIZE, BATCH = 6, 2  #: items
@@ -63,6 +65,8 @@ class Weather:
     poison: float = 0.0  #: chance of an item that whoever runs it ends or hangs
     flaky: float = 0.0  #: chance that an item fails this time
     losses: float = 0.0  #: chance that a message is lost, and that it comes twice
+    pauses: float = 0.0  #: an operator pauses and unpauses runs
+    cap: int | None = None  #: shards in hand, of a second run that is there from the beginning
     shards: int = 3  #: of each run
     size: int = SIZE  #: items of each shard
     minutes: float = 0.8  #: how long this goes on before the sky clears
@@ -70,7 +74,8 @@ class Weather:
     @property
     def calm(self) -> bool:
         """Whether nothing goes wrong, so that nothing may be done twice."""
-        return not (self.fatality or self.cuts or self.stalls or self.jumps or self.meddling)
+        wrong = (self.fatality, self.cuts, self.stalls, self.jumps, self.meddling, self.pauses)
+        return not any(wrong)
 
 
 WEATHERS = {
@@ -93,6 +98,8 @@ WEATHERS = {
     ),
     #: processes die everywhere, between two items too: nobody is to blame
     "deadly": Weather(fatality=0.02, poison=0.25, minutes=0.4),
+    #: several runs with a cap, some paused for a time, and workers that choose among them
+    "shared": Weather(pauses=0.3, cap=1, fatality=0.004, losses=0.1, minutes=0.5),
     #: people at work on runs that end and are reopened: what matters is who comes first
     "crowded": Weather(slow=0.6, very_slow=0.6, computing=0.1, meddling=1.0, people=3, flaky=0.2),
 }
@@ -128,6 +135,8 @@ class Fleet:
         self.states: dict[str, str] = {}  #: of runs, after the last commit
         self.clear = False  #: the sky
         self._number = 0
+        self._capped: str | None = None
+        self.paused: dict[str, float] = {}  #: run -> since when, after the last commit
         items, size = weather.shards * weather.size, weather.size
         self._bad_items = {
             f"id-{row}": self.random.choice(("kills", "hangs"))
@@ -165,6 +174,9 @@ class Fleet:
             for table in (run_table, schedule, duty):
                 connection.execute(delete(table))
         runs.create(self.db, self._plan, self._shards)
+        if self.weather.cap is not None:
+            place = QueuePlace(priority=1, most_workers=self.weather.cap)
+            self._capped = runs.create(self.db, self._plan, self._shards, place=place)
         planned = Planned(name=_SCHEDULE, cron="* * * * *", time_zone="UTC", spec={})
         with self.world.watching():  # by the world's clock
             schedules.add(self.db, planned)
@@ -176,6 +188,8 @@ class Fleet:
             self._supervise(work)
         for _ in range(self.weather.people if self.weather.meddling else 0):
             self._supervise(self._meddle)
+        if self.weather.pauses:
+            self.world.start(Process("operator", immortal=True), self._pause_and_unpause)
         if self.weather.stalls or self.weather.jumps:
             self.world.start(Process("nature", immortal=True), self._freeze_and_set_clocks)
 
@@ -186,8 +200,12 @@ class Fleet:
         self.weather = WEATHERS["calm"]
         for task in self.world.tasks:
             task.process.stalled_until = 0.0
-        pause = partial(schedules.set_state, self.db, _SCHEDULE, "paused")
-        self.world.start(Process("pause", immortal=True), pause)
+        self.world.start(Process("pause", immortal=True), self._let_everything_end)
+
+    def _let_everything_end(self) -> None:
+        schedules.set_state(self.db, _SCHEDULE, "paused")
+        for run_id in sorted(self.states):
+            queueing.unpause(self.db, run_id)
 
     def _over(self) -> bool:
         return self.clear and "running" not in self.states.values()
@@ -239,6 +257,7 @@ class Fleet:
             stop=stop,
             on_hang=self._hang,
             device=Device(line),  # type: ignore[arg-type]
+            turns=FairTurns(),
         )
         if self.random.random() < self.weather.meddling:
             self.world.start(process, lambda: self._terminate(stop))
@@ -257,12 +276,14 @@ class Fleet:
         line.shutdown()
 
     def _task(self, bench: Workbench, run_id: str, index: int) -> None:
+        claims: list[Claim] = []
         try:
-            end = bench.work(run_id, index)
+            end = bench.work(run_id, index, on_claim=claims.append)
         except DatabaseError:  # the task has failed; its shard comes back by its lease
             return
-        if end in ("failed", "stopped"):
-            self._send(run_id, [index])
+        for claim in claims:
+            if end in ("failed", "stopped") or (end == "done" and claim.capped):
+                self._send(claim.run_id, [claim.shard.index])
 
     def _terminate(self, stop: Event) -> None:
         """SIGTERM, some time."""
@@ -292,6 +313,15 @@ class Fleet:
                 shards.retry_failed(self.db, run_id)
             else:
                 runs.finalise(self.db, run_id)
+
+    def _pause_and_unpause(self) -> None:
+        """An operator who pauses runs and lets them go on."""
+        while not self.clear:
+            self.world.sleep(self.random.expovariate(self.story.pauses))
+            if self.clear:
+                return
+            run_id = self.random.choice(sorted(self.states))
+            (queueing.unpause if run_id in self.paused else queueing.pause)(self.db, run_id)
 
     def _freeze_and_set_clocks(self) -> None:
         while not self.clear:
@@ -364,8 +394,13 @@ class Fleet:
 
     def _claim(self, *args: Any, **options: Any) -> Claim | None:
         """`shards.claim`; what the attempt before had in hand it ended with."""
+        paused = dict(self.paused)
         claim = self._really_claim(*args, **options)
         if claim is not None:
+            since = paused.get(claim.run_id)
+            if since is not None and self.paused.get(claim.run_id) == since:
+                found = Violation(f"run {claim.run_id} was paused, and a shard of it was claimed")
+                self.world.errors.append(found)
             before = (claim.run_id, claim.shard.index, claim.token - 1)
             if len(batch := self.truth.in_hand.get(before, ())) == 1:
                 self.truth.lone_ends[claim.run_id, batch[0]] += 1
@@ -386,8 +421,20 @@ class Fleet:
         )
         with self.db.read() as connection:
             found = connection.execute(query).all()
+            paused = {
+                row.id: row.paused
+                for row in connection.execute(
+                    select(run_table.c.id, run_table.c.paused).where(
+                        run_table.c.paused.is_not(None)
+                    )
+                )
+            }
+        self.paused = paused
         for run_id, state, of_shards, count in found:
             self.states[run_id] = state
+            full = self.weather.cap is not None and count > self.weather.cap
+            if full and run_id == self._capped and of_shards == "running":
+                raise Violation(f"{count} shards of run {run_id} are in hand, beyond its cap")
             if state != "running" and of_shards in ("queued", "running"):
                 raise Violation(f"run {run_id} is {state}, and {count} shards are {of_shards}")
 
@@ -429,7 +476,7 @@ class Fleet:
     def _judge_schedule(self) -> None:
         fired = schedules.fires(self.db, _SCHEDULE, limit=10_000)
         made = [one.run_id for one in fired if one.run_id]
-        if len(set(made)) != len(made) or len(made) != len(self.states) - 1:
+        if len(set(made)) != len(made) or len(made) != len(self.states) - 1 - bool(self._capped):
             raise Violation(f"{len(fired)} fires made {made} of {sorted(self.states)}")
         if self.story.calm and not fired:
             raise Violation("the schedule never fired")
@@ -444,12 +491,13 @@ class Fleet:
             Thread=lambda **options: Thread(world, **options), Event=lambda: Event(world)
         )
         clock = SimpleNamespace(monotonic=world.monotonic)
-        prepared = SimpleNamespace(plan=self._plan, shards=self._shards)
+        prepared = SimpleNamespace(plan=self._plan, shards=self._shards, place=QueuePlace())
         changes: list[tuple[Any, str, Any]] = [
             (heartbeat, "threading", threads),
             (heartbeat, "time", clock),
             (heartbeat, "START_DEADLINE", DEADLINE),
             (device_turns, "time", clock),
+            (fair_turns, "time", clock),
             (local, "time", clock),
             (local, "threading", SimpleNamespace(Event=lambda: Event(world), RLock=RLock)),
             (local, "ThreadPoolExecutor", partial(Executor, world)),

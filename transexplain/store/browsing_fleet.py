@@ -48,6 +48,10 @@ def worker_rates(db: Database, recent: float) -> list[WorkerRate]:
         ]
 
 
+#: in the queue, and since when a run is paused
+_PLACE = ("priority", "share", "most_workers", "paused")
+
+
 def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
     """Runs that are not over, with their shards and items, the newest first."""
     done = func.sum(shard.c.explained + shard.c.failed)
@@ -60,10 +64,11 @@ def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
             func.sum(shard.c.stop - shard.c.start).label("items"),
             done.label("items_done"),
             func.max(shard.c.heartbeat).label("last_sign"),
+            *(run.c[one] for one in _PLACE),
         )
         .join(shard, shard.c.run_id == run.c.id)
         .where(run.c.state == "running")
-        .group_by(run.c.id, run.c.name, run.c.created)
+        .group_by(run.c.id, run.c.name, run.c.created, *(run.c[one] for one in _PLACE))
         .order_by(run.c.created.desc(), run.c.id.desc())
         .limit(limit)
     )

@@ -18,6 +18,7 @@ from transexplain.store.database import Database
 from transexplain.store.schema import run, shard
 from transexplain.types.observer import Caution
 from transexplain.types.plans import AuditPlan, AuditRun, RunState, Shard
+from transexplain.types.queue_place import NO_PREFERENCE, QueuePlace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -34,6 +35,7 @@ class Claim:
     token: int
     attempt: int  #: 1 for the first
     caution: Caution = field(default_factory=Caution)  #: what attempts that died have taught
+    capped: bool = False  #: only so many shards of the run may be in hand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +68,8 @@ class RunProgress:
     seconds: float  #: computing, summed over the saved shards
     elapsed: float  #: seconds since the run was created, until it finished
     workers: int  #: distinct holders of shards now
+    paused: bool = False  #: it hands out no shard
+    place: QueuePlace = NO_PREFERENCE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,21 +162,29 @@ def unknown_run(connection: Connection, run_id: str) -> ConfigurationError:
 
 
 def create(
-    db: Database, plan: AuditPlan, shards: Sequence[Shard], previous: str | None = None
+    db: Database,
+    plan: AuditPlan,
+    shards: Sequence[Shard],
+    previous: str | None = None,
+    place: QueuePlace = NO_PREFERENCE,
 ) -> str:
     """Write a run and its queued shards in one transaction; returns the new run's id.
 
     `previous` is the id of the run that its report compares it with.
     """
     with db.begin() as connection:
-        return write(connection, plan, shards, previous)
+        return write(connection, plan, shards, previous, place)
 
 
 def write(
-    connection: Connection, plan: AuditPlan, shards: Sequence[Shard], previous: str | None = None
+    connection: Connection,
+    plan: AuditPlan,
+    shards: Sequence[Shard],
+    previous: str | None = None,
+    place: QueuePlace = NO_PREFERENCE,
 ) -> str:
     """As `create`, but as part of a transaction."""
-    run_id = _write_run(connection, plan, previous)
+    run_id = _write_run(connection, plan, previous, place)
     fresh = {"state": "queued", "attempt": 0, "token": 0, "explained": 0, "failed": 0}
     if shards:
         connection.execute(
@@ -182,8 +194,11 @@ def write(
     return run_id
 
 
-def _write_run(connection: Connection, plan: AuditPlan, previous: str | None) -> str:
+def _write_run(
+    connection: Connection, plan: AuditPlan, previous: str | None, place: QueuePlace
+) -> str:
     values = {
+        **asdict(place),
         "previous": previous,
         "name": plan.name,
         "plan": plan.document(),
@@ -262,6 +277,8 @@ def progress(db: Database, run_id: str) -> RunProgress:
         seconds=float(sum(part.seconds for part in parts)),
         elapsed=(row.finished or now) - row.created,
         workers=workers,
+        paused=row.paused is not None and row.state == "running",
+        place=QueuePlace(priority=row.priority, share=row.share, most_workers=row.most_workers),
     )
 
 
@@ -341,7 +358,10 @@ def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[A
     return row
 
 
-_LIGHT = ("id", "name", "state", "max_attempts", "payload", "created", "finished")
+_LIGHT = (
+    *("id", "name", "state", "max_attempts", "payload", "created", "finished"),
+    *("priority", "share", "most_workers", "paused"),
+)
 
 
 def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:

@@ -22,6 +22,7 @@ from transexplain.store.deliveries import (
 )
 from transexplain.store.schema import run, schedule, schedule_fire
 from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.queue_place import NO_PREFERENCE, QueuePlace
 
 ScheduleState = Literal["active", "paused"]
 
@@ -183,7 +184,14 @@ def last_run(db: Database, name: str) -> str | None:
         return found
 
 
-def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | None) -> str | None:
+def fire(
+    db: Database,
+    due: Schedule,
+    at: float,
+    audit: Drawn,
+    previous: str | None,
+    place: QueuePlace = NO_PREFERENCE,
+) -> str | None:
     """Create the run of a fire, in one transaction with its record; returns the run's id.
 
     None, with nothing written: the fire was made, superseded, paused or removed meanwhile.
@@ -191,17 +199,23 @@ def fire(db: Database, due: Schedule, at: float, audit: Drawn, previous: str | N
     with db.begin() as connection:
         if not _take_fire(connection, due.name, at):
             return None
-        run_id = runs.write(connection, *audit, previous)
+        run_id = runs.write(connection, *audit, previous, place)
         _record(connection, due, at, run_id, previous)
         return run_id
 
 
-def fire_now(db: Database, due: Schedule, audit: Drawn, previous: str | None) -> str:
+def fire_now(
+    db: Database,
+    due: Schedule,
+    audit: Drawn,
+    previous: str | None,
+    place: QueuePlace = NO_PREFERENCE,
+) -> str:
     """Create a run outside the cadence, which does not change; paused schedules may, too."""
     with db.begin() as connection:
         _require(connection, due.name)
         at = float(connection.execute(select(DatabaseTime())).scalar_one())
-        run_id = runs.write(connection, *audit, previous)
+        run_id = runs.write(connection, *audit, previous, place)
         _record(connection, due, at, run_id, previous)
         return run_id
 

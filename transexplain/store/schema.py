@@ -41,8 +41,13 @@ run = Table(
     Column("finished", Double),
     Column("previous", Text),  # the run to compare with; it may be gone by then
     Column("surroundings", JsonText, key="environment"),  # of who planned it; NULL: not recorded
+    Column("priority", Integer, nullable=False, server_default="0"),  # see queue_place.py
+    Column("share", Double, nullable=False, server_default="1"),
+    Column("most_workers", Integer),
+    Column("paused", Double),  # when; NULL: it hands out shards
     CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
     Index(None, "created"),
+    Index(None, "state"),
 )
 
 shard = Table(

@@ -48,9 +48,43 @@ def running(db: Database) -> list[str]:
 
 def waiting(db: Database, run_ids: Sequence[str], at_most: int) -> int:
     """How many shards of these runs are free, counted up to `at_most`."""
-    free = select(shard.c.index).where(shard.c.run_id.in_(run_ids), _FREE).limit(at_most).subquery()
     with db.read() as connection:
-        return int(connection.execute(select(func.count()).select_from(free)).scalar_one())
+        return _free(connection, run_ids, at_most)
+
+
+def waiting_of_each(db: Database, caps: Mapping[str, int | None], at_most: int) -> int:
+    """As `waiting`, with no more of each run than its cap."""
+    uncapped = [run_id for run_id, cap in caps.items() if cap is None]
+    with db.read() as connection:
+        found = _free(connection, uncapped, at_most) if uncapped else 0
+        for run_id, cap in caps.items():
+            if cap is not None and found < at_most:
+                found += _free(connection, [run_id], min(cap, at_most - found))
+    return found
+
+
+def _free(connection: Connection, run_ids: Sequence[str], at_most: int) -> int:
+    free = select(shard.c.index).where(shard.c.run_id.in_(run_ids), _FREE).limit(at_most).subquery()
+    return int(connection.execute(select(func.count()).select_from(free)).scalar_one())
+
+
+def take_of_each(
+    db: Database, caps: Mapping[str, int | None], at_most: int, patience: float
+) -> Mapping[str, list[int]]:
+    """As `take`, an equal part of each run first, and of none more than its cap.
+
+    What some leave goes to the others, in their order.
+    """
+    part = max(1, at_most // len(caps))
+    found: dict[str, list[int]] = defaultdict(list)
+    for most in (part, at_most):
+        for run_id, cap in caps.items():
+            left = at_most - sum(map(len, found.values()))
+            room = most if cap is None else min(most, cap - len(found.get(run_id, ())))
+            if (wanted := min(left, room)) > 0:
+                for name, indices in take(db, [run_id], wanted, patience).items():
+                    found[name] += indices
+    return found
 
 
 def take(

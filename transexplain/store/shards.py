@@ -31,6 +31,7 @@ from transexplain.store.leases import (
     note,
     renew,
 )
+from transexplain.store.queueing import room
 from transexplain.store.result_rows import forget
 from transexplain.store.runs import Claim, ShardStatus, finalise, require
 from transexplain.store.schema import item, run, shard
@@ -122,14 +123,20 @@ def claim(
 
     With `shard_index` only that one. Shards with fewest attempts come first, so that a poisonous
     one holds up nothing. A shard that used all the plan's attempts is marked dead on the way,
-    and the run closed if that was the last. Raises ConfigurationError for an unknown run.
+    and the run closed if that was the last. A run that is paused hands out none, nor does one with
+    as many shards in hand as it may have, but for those whose lease ran out. Raises
+    ConfigurationError for an unknown run.
     """
     buried = False
     with db.begin() as connection:
         audit = require(connection, run_id)
-        if audit.state != "running":
+        capped = audit.most_workers is not None
+        if capped:  # whoever claims a shard of it waits here for the others to have theirs
+            audit = require(connection, run_id, lock=True)
+        if audit.state != "running" or audit.paused is not None:
             return None
-        while (free := _next(connection, run_id, shard_index)) is not None:
+        full = capped and room(connection, run_id) == 0
+        while (free := _next(connection, run_id, shard_index, full=full)) is not None:
             known = _knowledge(free)
             if known["fruitless"] >= audit.max_attempts:
                 _mark_dead(connection, free, known)
@@ -141,6 +148,7 @@ def claim(
                     token=free["token"] + 1,
                     attempt=free["attempt"] + 1,
                     caution=caution_of(known["suspects"]),
+                    capped=capped,
                 )
     if buried:  # in a transaction of its own: it locks the run, which goes before any shard
         finalise(db, run_id)
@@ -181,13 +189,16 @@ def _shard(row: RowMapping) -> Shard:
     return Shard(index=row["index"], start=row["start"], stop=row["stop"])
 
 
-def _next(connection: Connection, run_id: str, shard_index: int | None) -> RowMapping | None:
+def _next(
+    connection: Connection, run_id: str, shard_index: int | None, *, full: bool
+) -> RowMapping | None:
     """A free shard's row, locked; PostgreSQL passes over rows that another claim has locked."""
     query = select(shard, lease_void().label("void")).where(shard.c.run_id == run_id)
     if shard_index is not None:
         query = query.where(shard.c.index == shard_index)
     query = query.order_by(shard.c.attempt, shard.c.index).limit(1)
-    for free in (shard.c.state == "queued", lease_expired()):  # each follows the index
+    looks = (lease_expired(),) if full else (shard.c.state == "queued", lease_expired())
+    for free in looks:  # each follows the index
         row = (
             connection.execute(query.where(free).with_for_update(skip_locked=True))
             .mappings()

@@ -1,0 +1,188 @@
+"""Places in the queue: caps that hold among many claimers, pausing, and who waits."""
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import select
+from store_samples import make_plan, make_result, make_shards
+
+from transexplain.errors import ConfigurationError
+from transexplain.store import queueing, results, revisions, runs, shard_messages, shards
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from transexplain.store.runs import Claim
+from transexplain.store.schema import run
+from transexplain.types.queue_place import QueuePlace
+
+CLAIMERS, CAP, SHARDS = 6, 2, 30
+
+
+def start(db: Database, count: int = SHARDS, **place: object) -> str:
+    plan, made = make_plan(rows=count), make_shards(count, 1)
+    return runs.create(db, plan, made, place=QueuePlace(**place))  # type: ignore[arg-type]
+
+
+def claimed(db: Database, run_id: str, lease: float = 60.0) -> Claim:
+    claim = shards.claim(db, run_id, "w", lease)
+    assert claim is not None
+    return claim
+
+
+def work(url: str, run_id: str) -> tuple[int, int]:
+    """Claim and save until nothing is left; shards saved, and the most that were in hand."""
+    saved = most = 0
+    with open_database(url) as db:
+        while (state := runs.progress(db, run_id)).state == "running":
+            claim = shards.claim(db, run_id, "w", 60.0)
+            most = max(most, state.states["running"], runs.progress(db, run_id).states["running"])
+            if claim is not None:
+                results.save(db, claim, make_result(claim.shard))
+                saved += 1
+                runs.finalise(db, run_id)
+    return saved, most
+
+
+@contextmanager
+def claimers(kind: str) -> Iterator[Executor]:
+    if kind == "threads":
+        with ThreadPoolExecutor(CLAIMERS) as pool:
+            yield pool
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(2, mp_context=context) as pool:
+            yield pool
+
+
+@pytest.mark.parametrize(
+    "kind", ["threads", pytest.param("processes", marks=pytest.mark.exhaustive)]
+)
+def test_a_cap_holds_among_claimers_at_once(db: Database, kind: str) -> None:
+    run_id = start(db, most_workers=CAP if kind == "threads" else 1)
+    url = db.engine.url.render_as_string(hide_password=False)
+    with claimers(kind) as pool:
+        found = [
+            one.result(120) for one in [pool.submit(work, url, run_id) for _ in range(CLAIMERS)]
+        ]
+    assert sum(saved for saved, _ in found) == SHARDS
+    assert max(most for _, most in found) <= (CAP if kind == "threads" else 1)
+
+
+def test_claimers_that_begin_together_get_no_more_than_the_cap(db: Database) -> None:
+    run_id = start(db, most_workers=CAP)
+    with ThreadPoolExecutor(CLAIMERS) as pool:
+        jobs = [pool.submit(shards.claim, db, run_id, f"w{i}", 60.0) for i in range(4 * CLAIMERS)]
+        got = [job.result(60) for job in jobs]
+    assert sum(claim is not None for claim in got) == CAP
+    assert runs.progress(db, run_id).states["running"] == CAP
+
+
+def test_an_expired_lease_holds_its_place_and_is_taken_over(db: Database) -> None:
+    run_id = start(db, most_workers=1)
+    lost = claimed(db, run_id, lease=-1.0)
+    again = claimed(db, run_id)
+    assert again.shard == lost.shard
+    assert again.capped
+    assert shards.claim(db, run_id, "w", 60.0) is None
+
+
+def test_a_cap_is_raised_and_taken_away_while_the_run_works(db: Database) -> None:
+    run_id = start(db, most_workers=1)
+    claimed(db, run_id)
+    assert shards.claim(db, run_id, "w", 60.0) is None
+    changed = queueing.change(db, run_id, most_workers=2)
+    assert changed == QueuePlace(most_workers=2)
+    claimed(db, run_id)
+    assert shards.claim(db, run_id, "w", 60.0) is None
+    assert queueing.change(db, run_id, most_workers=None, share=2.5, priority=-3) == QueuePlace(
+        priority=-3, share=2.5
+    )
+    assert not claimed(db, run_id).capped
+    assert runs.progress(db, run_id).place == QueuePlace(priority=-3, share=2.5)
+
+
+def test_a_paused_run_hands_out_nothing_and_finishes_what_is_in_hand(db: Database) -> None:
+    run_id = start(db, 3)
+    first = claimed(db, run_id)
+    lost = claimed(db, run_id, lease=-1.0)
+    assert queueing.pause(db, run_id)
+    assert not queueing.pause(db, run_id), "once"
+    assert runs.progress(db, run_id).paused
+    assert shards.claim(db, run_id, "w", 60.0) is None
+    assert shards.claim(db, run_id, "w", 60.0, lost.shard.index) is None
+    assert shards.renew(db, first, 60.0)
+    results.save(db, first, make_result(first.shard))
+    assert not runs.finalise(db, run_id), "it is not over"
+    assert queueing.handing_out(db) == {}
+    assert queueing.unpause(db, run_id)
+    assert not queueing.unpause(db, run_id)
+    assert {claimed(db, run_id).shard.index for _ in range(2)} == {1, 2}
+
+
+def test_a_paused_run_whose_last_shard_was_in_hand_ends_and_reads_as_done(db: Database) -> None:
+    run_id = start(db, 1)
+    claim = claimed(db, run_id)
+    queueing.pause(db, run_id)
+    results.save(db, claim, make_result(claim.shard))
+    assert runs.finalise(db, run_id)
+    assert not runs.progress(db, run_id).paused
+
+
+def test_a_paused_run_is_cancelled_as_any_other(db: Database) -> None:
+    run_id = start(db)
+    queueing.pause(db, run_id)
+    assert shards.redrive(db, run_id) == 0
+    assert runs.cancel(db, run_id)
+    assert not queueing.unpause(db, run_id)
+    assert queueing.change(db, run_id, priority=3) is None
+
+
+def test_an_unknown_run_has_no_place(db: Database) -> None:
+    for call in (queueing.pause, queueing.unpause, queueing.change):
+        with pytest.raises(ConfigurationError, match="no run 'x'"):
+            call(db, "x")
+
+
+def test_contenders_are_those_that_wait_and_may_be_served(db: Database) -> None:
+    start(db, 0)  # nothing to hand out
+    low, capped, paused, high = start(db), start(db, most_workers=1), start(db), start(db)
+    queueing.change(db, high, priority=1)
+    queueing.pause(db, paused)
+    claimed(db, low)
+    shards.claim(db, low, "me", 60.0)
+    found = queueing.contenders(db, "me")
+    assert [(one.run_id, one.others) for one in found] == [(high, 0), (low, 1), (capped, 0)]
+    claimed(db, capped)
+    assert [one.run_id for one in queueing.contenders(db, "me")] == [high, low]
+    assert queueing.choice(db, low)
+    assert not queueing.choice(db, "gone")
+
+
+def test_one_run_leaves_no_choice_unless_it_has_a_cap(db: Database) -> None:
+    run_id = start(db)
+    assert not queueing.choice(db, run_id)
+    queueing.change(db, run_id, most_workers=4)
+    assert queueing.choice(db, run_id)
+
+
+def test_messages_are_divided_among_runs_and_bounded_by_caps(db: Database) -> None:
+    large, small, capped = start(db, 30), start(db, 4), start(db, 30, most_workers=2)
+    caps = queueing.handing_out(db)
+    assert caps == {large: None, small: None, capped: 2}
+    assert shard_messages.waiting_of_each(db, caps, 1000) == 36
+    assert shard_messages.waiting_of_each(db, caps, 35) == 35
+    chosen = shard_messages.take_of_each(db, caps, 12, patience=60)
+    assert {run_id: len(indices) for run_id, indices in chosen.items()} == {
+        **{large: 6, small: 4, capped: 2}
+    }
+
+
+def test_runs_of_the_version_before_have_the_place_of_any(db: Database) -> None:
+    run_id = start(db, priority=4, share=2.0, most_workers=3)
+    revisions.downgrade(db, "0014")
+    revisions.upgrade(db)
+    with db.read() as connection:
+        row = connection.execute(select(run).where(run.c.id == run_id)).one()
+    assert (row.priority, row.share, row.most_workers, row.paused) == (0, 1.0, None, None)

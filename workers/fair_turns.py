@@ -1,0 +1,110 @@
+"""Chooses the run whose shard a worker takes, where several runs wait.
+
+A message is a hint. Of the runs that this worker can serve those of the highest priority come
+first. Each of them has a quota: the shards in hand, with the one to be taken, divided by `share`.
+Who is below it gets the shard; where several are, they take turns in proportion to what they lack.
+The worker's own shards do not count: they end before the next one begins.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from transexplain.errors import ConfigurationError
+from transexplain.store import queueing, runs
+from transexplain.store.database import Database
+from transexplain.store.queueing import Contender
+from transexplain.types.plans import AuditPlan
+
+#: shards in a row with a model that is loaded, while a run with another one is as much in need
+_STAY = 4
+#: seconds for which a run that was alone is taken to be so: short shards need not look each time
+_MOMENT = 0.5
+
+
+def lacks(runs_: Sequence[Contender]) -> dict[str, float]:
+    """How many shards each run is below its quota, of those that are below it; never empty."""
+    total = sum(one.others for one in runs_) + 1
+    weight = sum(one.place.share for one in runs_)
+    found = {one.run_id: total * one.place.share / weight - one.others for one in runs_}
+    return {run_id: lack for run_id, lack in found.items() if lack > 0}
+
+
+@dataclass(kw_only=True, slots=True)
+class FairTurns:
+    """The turns that one worker process takes; several threads may ask."""
+
+    serves: Callable[[AuditPlan], bool] = lambda _: True  #: whether this worker can
+    loaded: Callable[[AuditPlan], bool] = lambda _: True  #: whether it has the model
+    _credit: dict[str, float] = field(default_factory=dict)
+    _plans: dict[str, AuditPlan | None] = field(default_factory=dict)
+    _stayed: int = 0
+    _alone: tuple[str, float] = ("", 0.0)  #: a run without others, and until when it counts so
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def order(
+        self, db: Database, worker: str, run_id: str, shard_index: int
+    ) -> list[tuple[str, int | None]]:
+        """What to claim, in this order: a run, with a shard of it where one was named.
+
+        Where no other run has shards for workers it is what the message names, and nothing else.
+        """
+        alone, until = self._alone
+        if alone == run_id and time.monotonic() < until:
+            return [(run_id, shard_index)]
+        if not queueing.choice(db, run_id):
+            self._alone = (run_id, time.monotonic() + _MOMENT)
+            return [(run_id, shard_index)]
+        waiting = queueing.contenders(db, worker)
+        served = self._served(db, waiting)
+        with self._lock:
+            chosen = self._ordered(served)
+        found: list[tuple[str, int | None]] = []
+        for one in chosen:
+            found += [(one, shard_index), (one, None)] if one == run_id else [(one, None)]
+        return found
+
+    def _served(self, db: Database, waiting: Iterable[Contender]) -> list[Contender]:
+        known = {one.run_id: self._plan(db, one.run_id) for one in waiting}
+        self._plans = known
+        plans = {run_id: plan for run_id, plan in known.items() if plan is not None}
+        return [one for one in waiting if one.run_id in plans and self.serves(plans[one.run_id])]
+
+    def _plan(self, db: Database, run_id: str) -> AuditPlan | None:
+        if run_id not in self._plans:
+            try:
+                return runs.get(db, run_id).plan
+            except ConfigurationError:  # of another version: not for this worker
+                return None
+        return self._plans[run_id]
+
+    def _ordered(self, waiting: Sequence[Contender]) -> list[str]:
+        """Ids of runs; the first is taken to be served, the others stand by."""
+        if not waiting:
+            return []
+        highest = max(one.place.priority for one in waiting)
+        first = self._turn(lacks([one for one in waiting if one.place.priority == highest]))
+        rest = [one.run_id for one in waiting if one.run_id != first]
+        return [first, *rest]
+
+    def _turn(self, lacking: dict[str, float]) -> str:
+        """Whose turn it is: each gains by what it lacks, and who is served pays one shard."""
+        total = sum(lacking.values())
+        gained = {
+            name: self._credit.get(name, 0.0) + lack / total for name, lack in lacking.items()
+        }
+        chosen = max(gained, key=lambda name: gained[name])
+        here = {name: credit for name, credit in gained.items() if self._is_loaded(name)}
+        if here and chosen not in here and self._stayed < _STAY:
+            chosen = max(here, key=lambda name: here[name])
+            self._stayed += 1
+        else:
+            self._stayed = 0
+        gained[chosen] -= 1.0
+        self._credit = gained
+        return chosen
+
+    def _is_loaded(self, run_id: str) -> bool:
+        plan = self._plans.get(run_id)
+        return plan is not None and self.loaded(plan)
