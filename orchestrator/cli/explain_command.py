@@ -273,14 +273,14 @@ def _draw(
     content: Any, found: "list[Attribution]", output: Path | None, blend: Mapping[str, Any]
 ) -> None:
     from transexplain.render import overlay
-    from transexplain.reports.heatmap import resized
+    from transexplain.reports.heatmap import READABLE, resized
 
     if output is None or isinstance(content, str | Mapping):
         kinds = ".html or .json for a text" if isinstance(content, str) else ".svg for a graph"
         raise ConfigurationError(f"a .png is drawn of pictures only; write {kinds}")
     for rank, one in enumerate(found):
         path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
-        picture = resized(content, smallest=256, largest=1024)
+        picture = resized(content, smallest=READABLE, largest=1024)
         try:
             overlay(one, picture, **blend).save(path)
         except OSError as error:

@@ -130,7 +130,7 @@ def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
     assert call("explain", "noise.png", "-m", model, *alone)[0] == 0
     Image.new("RGB", (40, 30), "black").save(tmp_path / "black.png")
     [one] = te.explain(te.load_model(vit_dir), Image.open(tmp_path / "noise.png"))
-    colours = te.render.overlay(one, tmp_path / "black.png", size=256, alpha=0, solid=True)
+    colours = te.render.overlay(one, tmp_path / "black.png", alpha=0, solid=True)
     with Image.open(tmp_path / "colours.png") as drawn:
         assert drawn.size == colours.size
         assert np.abs(np.asarray(drawn, float) - np.asarray(colours, float)).max() <= 1
