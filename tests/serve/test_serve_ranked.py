@@ -54,7 +54,7 @@ def word_of(one: Attribution, word: str) -> float | None:
 
 
 def by_hand(db: Database, run_id: str, value: Value, sign: int) -> list[str]:
-    """Ids by value, of all that have one, from every record of the run; nearly equal ones by row."""
+    """Ids by value, of all that have one, from every record; nearly equal ones by row."""
     explained: dict[str, list[Attribution]] = {}
     for one in results.iter_attributions(db, run_id):
         explained.setdefault(one.item_id, []).append(one)
