@@ -18,6 +18,7 @@ from orchestrator.serve.links import link
 from transexplain.reports.sections.gallery_items import Explanation, gallery_item
 from transexplain.store import browsing_items
 from transexplain.store.browsing_items import ItemRecord
+from transexplain.store.browsing_neighbours import Neighbours
 from transexplain.store.item_matching import ItemSearch
 from transexplain.store.item_orders import ORDERS
 from transexplain.store.ranked_items import KEPT
@@ -165,7 +166,7 @@ def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Ans
                 "scores": [asdict(one) for one in found.scores],
             },
             "explanations": [_document(one, of) for one, of in entries],
-            "neighbours": _neighbours(found),
+            "neighbours": _neighbours(found.near),
         },
         {
             "shown": shown,
@@ -181,9 +182,12 @@ def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Ans
     )
 
 
-def _neighbours(found: ItemRecord) -> dict[str, Any]:
-    alike = [{**_listed(one.outcome), "entity": one.entity} for one in found.near.alike]
-    return {"before": found.near.before, "after": found.near.after, "alike": alike}
+def _neighbours(near: Neighbours) -> dict[str, Any]:
+    return {
+        "before": near.before,
+        "after": near.after,
+        "alike": [{**_listed(one.outcome), "entity": one.entity} for one in near.alike],
+    }
 
 
 def _look(asked: Asked) -> Look:
