@@ -28,7 +28,6 @@ from transexplain.store.fleet_figures import (
 )
 from transexplain.store.fleet_state import FleetStatus
 from transexplain.types.device_time import together
-from workers.app import queue_name
 from workers.message_guard import REASONS
 
 log = logging.getLogger(__name__)
@@ -73,6 +72,8 @@ class FleetCollector(Collector):
             log.info("scrapes find the database again")
 
     def _read(self, samples: MetricSamples) -> None:
+        from workers.app import queue_name  # Celery, which only scrapes need
+
         items = browsing.texts_readable(self._db)
         now = fleet_state.status(self._db, items=items)
         figures = self._figures.read(items=items)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
-from scipy.special import stdtrit
-
 from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, group_table, table_of
@@ -124,6 +122,8 @@ class _Parts:
 
     def fieller(self, random: float, real: float) -> Interval | None:
         """Interval of random / real; None where real may be 0."""
+        from scipy.special import stdtrit  # 30 MB that a server of pages does without
+
         t = float(stdtrit(self.freedom, 0.975))
         ratio, g = random / real, t * t * self.real / real**2
         if g >= 1.0:

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from scipy.stats import rankdata
-
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import axis_of, curve_of, metric_facts
 from transexplain.evaluating.metrics.metric_table import MetricFacts
@@ -222,6 +220,8 @@ def _cost(row: Row, facts: MetricFacts) -> float:
 
 def _placed(rows: Sequence[Row], facts: MetricFacts) -> tuple[Row, ...]:
     """Rows with their ranks: methods by mean, those without one last, then what is no method."""
+    from scipy.stats import rankdata  # 70 MB that a server of pages does without
+
     real = [row for row in rows if row.kind == "method"]
     if facts.pair:
         real.sort(

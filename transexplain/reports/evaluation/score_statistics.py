@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import bootstrap, false_discovery_control, permutation_test
 
 from transexplain.evaluating.metrics.metric_table import Scored, unmeasured
 from transexplain.reports.evaluation.evaluation_records import Difference, Interval, Spread
@@ -159,6 +158,8 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
     Returns:
         For each method its interval; None below `FEWEST` items.
     """
+    from scipy.stats import bootstrap  # 70 MB that a server of pages does without
+
     found: list[Interval | None] = [None] * len(values)
     for rows, columns in _same_columns(~np.isnan(values)):
         if columns.sum() < FEWEST:
@@ -214,6 +215,8 @@ def differences(values: Matrix, reference: int, seed: int) -> list[Difference | 
 
 def adjust(p: Sequence[float | None]) -> list[float | None]:
     """P-values adjusted over those that exist (Benjamini and Hochberg 1995)."""
+    from scipy.stats import false_discovery_control  # as above
+
     known = [value for value in p if value is not None]
     adjusted = iter(false_discovery_control(known) if known else ())
     return [None if value is None else float(next(adjusted)) for value in p]
@@ -221,6 +224,8 @@ def adjust(p: Sequence[float | None]) -> list[float | None]:
 
 def _permuted(paired: Matrix, seed: int) -> list[float | None]:
     """(M,) two-sided p of a mean of 0; None where there are fewer than two differences."""
+    from scipy.stats import permutation_test  # as above
+
     found: list[float | None] = [None] * len(paired)
     for rows, columns in _same_columns(~np.isnan(paired)):
         if columns.sum() < 2:
