@@ -65,7 +65,7 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
 def register(app: Celery, tasks: Mapping[str, PeriodicTask]) -> None:
     """Make these the tasks of the application's schedule, by their names."""
     for name, task in tasks.items():
-        app.task(_task(task.call), name=name)
+        app.task(_task(task.call), name=name, shared=False)
     app.conf.beat_schedule = {
         name: {"task": name, "schedule": task.seconds} for name, task in tasks.items()
     }

@@ -302,7 +302,7 @@ class ShardTask:
         def explain_shard(task: Task, run_id: str, shard_index: int) -> dict[str, Any]:
             return self.run(task, run_id, shard_index)
 
-        app.task(explain_shard, name=TASK, bind=True, throws=(ShardFailedError,))
+        app.task(explain_shard, name=TASK, bind=True, shared=False, throws=(ShardFailedError,))
 
     def run(self, task: Task, run_id: str, shard_index: int) -> dict[str, Any]:
         """Work on this shard; returns what is shown of it where it was saved by this very task."""

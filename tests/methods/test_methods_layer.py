@@ -558,7 +558,7 @@ def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
             te.explain(model, "film", "decoded-gradcam", head=head, tau=tau)
     with pytest.raises(ConfigurationError, match="among is 'vocabulary' or 'text', not 'all'"):
         te.explain(model, "film", "decoded-gradcam", head=head, among="all")
-    with pytest.raises(ConfigurationError, match="weights is 'pooled' or 'local', not 'max'"):
+    with pytest.raises(ConfigurationError, match="or 'lrp', not 'max'"):
         te.explain(model, "film", "layer-gradcam", weights="max")
     with pytest.raises(ConfigurationError, match="no parameter 'heads'"):
         te.explain(model, "film", "decoded-gradcam", heads=head)

@@ -50,10 +50,11 @@ def test_a_run_begun_before_the_upgrade_is_resumed_after_it(tmp_path: Path) -> N
     )
     prepared = prepare_audit(load_spec(make_audit(tmp_path, **SMALL)), settings)
     with Database(settings.database_url) as db:
-        revisions.upgrade(db, "0011")
+        revisions.upgrade(db)
         run_id = runs.create(db, prepared.plan, prepared.shards)
         claim = shards.claim(db, run_id, "before", 60.0)
         assert claim is not None
+        revisions.downgrade(db, "0011")
         made = explain_shard(prepared.plan, claim.shard, prepared.model, observer=Silent())
         save_as_rows(db, claim, made)
     with open_database(settings.database_url, upgrade=True) as db:
