@@ -54,9 +54,9 @@ def test_a_run_begun_before_the_upgrade_is_resumed_after_it(tmp_path: Path) -> N
         run_id = runs.create(db, prepared.plan, prepared.shards)
         claim = shards.claim(db, run_id, "before", 60.0)
         assert claim is not None
-        revisions.downgrade(db, "0011")
         made = explain_shard(prepared.plan, claim.shard, prepared.model, observer=Silent())
         save_as_rows(db, claim, made)
+        revisions.downgrade(db, "0011")
     with open_database(settings.database_url, upgrade=True) as db:
         run_local(db, run_id, settings, 1, model=prepared.model)
         with db.read() as connection:
