@@ -196,6 +196,7 @@ def short_of_memory(
 APART = ["good film", "a nice film x", "a nice film"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", only({}, of=[{}, {"long_text": "window", "window": 6}]))
 def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
     monkeypatch: pytest.MonkeyPatch, freed: list[int], options: dict[str, Any]

@@ -201,6 +201,7 @@ def test_an_export(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "text-table" not in exports.FILES
 
 
+@pytest.mark.exhaustive
 def test_a_section(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import close_answers
 

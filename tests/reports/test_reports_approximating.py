@@ -81,6 +81,7 @@ def test_the_remedy_of_a_control_that_cannot_be(summary: Summary) -> None:
     assert "cannot read one" in left.why
 
 
+@pytest.mark.exhaustive
 def test_a_mixed_run_points_to_its_section(db: Database) -> None:
     exact = ExactPlan(method=MethodSpec(name="lrp"), share=0.2)
     found = summarise(db, biased_run(db, method=METHOD, approximates=NEAR, exact=exact))

@@ -267,6 +267,7 @@ def test_methods_that_do_not_fit_are_no_choice(house: House) -> None:
         assert refused.status_code == 422 and "Choose one of lrp" in refused.json()["error"]
 
 
+@pytest.mark.exhaustive
 def test_a_method_that_the_model_refuses_goes_from_the_choice(
     live: Live, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,6 +487,7 @@ def test_only_so_many_wait(live: Live, house: House, monkeypatch: pytest.MonkeyP
     assert explain(client, texts, text=TEXT).status_code == 200
 
 
+@pytest.mark.exhaustive
 def test_a_model_that_changed_or_is_gone_is_refused(house: House, tmp_path: Path) -> None:
     bert_dir, client = Path(shutil.copytree(house.bert, tmp_path / "copy")), house.client
     texts = stored(house.db, load_model(str(bert_dir)))
