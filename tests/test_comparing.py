@@ -13,7 +13,8 @@ from tiny_models import bert, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
-from transexplain.methods import METHODS
+from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
+from transexplain.methods import METHODS, facts_of
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Compared
 
@@ -54,10 +55,33 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
         assert one.method in page.text
     assert page.text.count("unbelievably") == 2 * (len(METHODS) - 2)
     assert "Not defined for this model" in page.text
-    assert page.text.count("the same for every class") >= 4
+    text = " ".join(page.text.split())
+    assert text.count("the same for every class") >= 4
+    for one in found:
+        if not one.attributions:
+            continue
+        ignores = facts_of(one.method).reads_target == "no"
+        likeness = f"class sensitivity {sensitivity_between(*one.attributions):.2f}"
+        said = "the same for every class" if ignores else likeness
+        assert f"{one.attributions[0].at} · {one.seconds:.2f} s {said}" in text
     assert "Red speaks for the class, blue against it" in " ".join(page.text.split())
     with pytest.raises(ConfigurationError, match="palette"):
         te.render.comparison(found, palette="pink")
+
+
+def test_a_method_that_hardly_differs_by_class_is_not_said_to_ignore_it(
+    found: list[Compared], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transexplain.reports.methods_compared.HARDLY", 0.2)
+    near, far, blind = (
+        " ".join(Visible(te.render.comparison([one])).text.split())
+        for name in ("lrp-ah", "gae", "rollout")
+        for one in found
+        if one.method == name
+    )
+    assert "s almost the same for every class, class sensitivity 0.07" in near
+    assert "same for every class" not in far
+    assert "s the same for every class" in blind
 
 
 def test_the_page_of_a_picture() -> None:

@@ -16,6 +16,7 @@ from transexplain.reports import charts
 from transexplain.reports.charts import Series, stroke
 from transexplain.reports.page import runnable
 from transexplain.reports.report_formats import render_html
+from transexplain.reports.scatter import scatter_drawing
 from transexplain.reports.sections.class_views import ClassView, positions
 from transexplain.reports.sections.rare_words import RareWord, cloud, plane
 from transexplain.reports.summary import summarise
@@ -136,6 +137,19 @@ def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
     assert "$schema" not in drawing.specification
     (values,) = drawing.specification["datasets"].values()
     assert [(one["x"], one["y"]) for one in values] == [(0.0, 2.0), (1.0, 3.0)]
+
+
+@pytest.mark.parametrize("kind", ["lines", "scatter"])
+def test_ticks_of_ten_and_more_are_written_out(kind: str) -> None:
+    if kind == "lines":
+        line = Series(x=(5.0, 100.0), y=(0.0, 1.0), stroke=stroke(0), name="lrp")
+        still = charts.lines([line], x_title="words listed", y_title="y")
+    else:
+        drawing = scatter_drawing([(0.5, -5.0), (2.5, 10.0)], titles=("logit", "sum"), label="sums")
+        assert drawing is not None
+        still = drawing.still
+    assert "e+" not in still
+    assert re.search(r">(10|20)</text>", still)
 
 
 def test_a_library_that_would_end_its_element_is_refused() -> None:

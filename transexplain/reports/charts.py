@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: of the drawing; it is shown at this size or a little smaller, so that text stays readable
 _WIDTH, _HEIGHT = 440, 290
+#: of ticks: without digits of its own Vega rounds to what tells ticks apart, and 20 is 2e+1
+NUMBER = ".6~g"
 #: `--line-0` to `--line-6` in the style sheet: hues that differ for every kind of colour blindness
 _COLOURS = 7
 #: after the last colour they come again, dashed otherwise
@@ -180,7 +182,7 @@ def _values(series: Sequence[Series], *, interactive: bool) -> list[dict[str, An
 
 
 def _format(title: str) -> str:
-    return "%" if title.startswith("share") else "~g"
+    return "%" if title.startswith("share") else NUMBER
 
 
 def _styled(chart: "alt.LayerChart") -> "alt.LayerChart":

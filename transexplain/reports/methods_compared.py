@@ -76,7 +76,8 @@ def _row(one: Compared, picture: Any | None, palette: str) -> dict[str, Any]:
         "at": first.at,
         "seconds": one.seconds,
         "sensitivity": sensitivity,
-        "blind": facts.reads_target == "no" or (sensitivity is not None and sensitivity < HARDLY),
+        "blind": facts.reads_target == "no",
+        "hardly": sensitivity is not None and sensitivity < HARDLY,
         "notes": list(dict.fromkeys(note for each in one.attributions for note in each.notes)),
         "cells": [_cell(each, picture, palette) for each in one.attributions],
     }

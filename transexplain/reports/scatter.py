@@ -52,7 +52,7 @@ def _scatter(points: Points, titles: tuple[str, str], *, interactive: bool) -> "
 def _on_axes(points: Points, titles: tuple[str, str]) -> "alt.Chart":
     import altair as alt
 
-    axis, scale = alt.Axis(format="~g", tickCount=6), alt.Scale(zero=False, padding=8)
+    axis, scale = alt.Axis(format=charts.NUMBER, tickCount=6), alt.Scale(zero=False, padding=8)
     return alt.Chart({"values": [{"x": a, "y": b} for a, b in points]}).encode(
         x=alt.X("x:Q", title=titles[0], axis=axis, scale=scale),
         y=alt.Y("y:Q", title=titles[1], axis=axis, scale=scale),

@@ -223,7 +223,7 @@ def _base(words: Sequence[RareWord]) -> "alt.Chart":
     across = alt.X(
         "x:Q",
         title="rarity",
-        axis=alt.Axis(format="~g", tickCount=6),
+        axis=alt.Axis(format=charts.NUMBER, tickCount=6),
         scale=alt.Scale(zero=False, padding=36),
     )
     up = alt.Y(
