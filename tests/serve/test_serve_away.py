@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command_line_here import run_here
-from report_samples import biased_run, explained_text, stored_run
+from report_samples import biased_run, explained_text, save_last_shard, stored_run
 from served_pages import every_page, listening, looked_at
 from sqlalchemy import make_url, select
 from starlette.testclient import TestClient
@@ -21,11 +21,10 @@ from tiny_audit import make_audit
 
 from orchestrator.serve.links import link
 from transexplain.reports.sql_results import write
-from transexplain.store import results, runs, shards
+from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard
-from transexplain.types.plans import ShardResult
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -112,20 +111,7 @@ def test_a_page_that_is_open_goes_on_when_the_database_is_back(
         progress.get_by_text("of 14").wait_for()
         with page.expect_response(lambda one: one.status == 503, timeout=20_000):
             proxy.refuse()
-        claim = shards.claim(store, run_id, "tester", 60.0)
-        assert claim is not None
-        rest = [one for one in words if one[0].index in range(claim.shard.start, claim.shard.stop)]
-        made = ShardResult(
-            shard=claim.shard,
-            outcomes=tuple(one for one, _ in rest),
-            attributions=tuple(one for _, one in rest),
-            failures=(),
-            mentions=(),
-            aggregate={},
-            seconds=0.1,
-        )
-        results.save(store, claim, made)
-        assert runs.finalise(store, run_id)
+        save_last_shard(store, run_id, words)
         assert "7" in progress.inner_text()
         proxy.listen()
         page.locator("#progress dd").first.filter(has_text="14 of 14").wait_for(timeout=20_000)

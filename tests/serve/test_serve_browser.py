@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser_pages import ATTACKS, FLAGS, chromium
-from report_samples import explained_text, stored_run
+from report_samples import explained_text, save_last_shard, stored_run
 from served_pages import WIDER, every_page, faults, listening, looked_at
 
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.links import link
 from transexplain.reports.sql_results import write
-from transexplain.store import results, runs, schedules, shards
+from transexplain.store import schedules, shards
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import ShardResult
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -101,20 +100,7 @@ def test_progress_goes_on_while_one_looks(
     page, complaints = looked_at(browser, server, link("runs", run_id), java_script_enabled=script)
     progress = page.locator("#progress")
     assert "7 of 14" in progress.inner_text().replace("\n", " ")
-    claim = shards.claim(db, run_id, "tester", 60.0)
-    assert claim is not None
-    rest = words[7:]
-    made = ShardResult(
-        shard=claim.shard,
-        outcomes=tuple(one for one, _ in rest),
-        attributions=tuple(one for _, one in rest),
-        failures=(),
-        mentions=(),
-        aggregate={},
-        seconds=0.1,
-    )
-    results.save(db, claim, made)
-    assert runs.finalise(db, run_id)
+    save_last_shard(db, run_id, words)
     page.get_by_text("14 of 14").or_(page.locator("dd", has_text="14")).first.wait_for(
         timeout=20_000
     )
