@@ -36,6 +36,7 @@ class Device:
         self._waiting: list[LeaseKeeper] = []
         self._near_end = False
         self._committing = 0
+        self._pace: tuple[str, float] | None = None  # of the last shard: its run, seconds an item
         self._lock = threading.Lock()
 
     @property
@@ -80,8 +81,12 @@ class Device:
         if waited is not None:
             self._waiting.remove(waited)
             waited.touch()
+        begun, last = time.monotonic(), self._pace
+        watch.begins(last[1] if last is not None and last[0] == watch.run else None)
         try:
-            return call(watch)
+            made = call(watch)
+            self._pace = watch.run, (time.monotonic() - begun) / max(1, watch.items)
+            return made
         finally:
             self._change(near_end=False)
 
@@ -99,11 +104,17 @@ class Watch:
     def __init__(self, device: Device, claim: Claim, keeper: LeaseKeeper) -> None:
         self._device = device
         self._keeper = keeper
-        self._left = self._items = claim.shard.stop - claim.shard.start
-        self._few = self._items - math.ceil(self._items * NEAR_END)
+        self.run = claim.run_id
+        self._left = self.items = claim.shard.stop - claim.shard.start
+        self._few = self.items - math.ceil(self.items * NEAR_END)
         # a shard that died before may take the process along, and one that waits with it
         self._waits = claim.attempt == 1
         self._begun: float | None = None  # when the first batch did
+
+    def begins(self, pace: float | None) -> None:
+        """The device has the shard; `pace`: seconds an item of the run's last one, where known."""
+        if pace is not None and self.items * pace <= SOON:
+            self._make_room()
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Progress; a shard that waits does not hang either."""
@@ -121,14 +132,18 @@ class Watch:
         """Progress, and after enough of it there is room for the next shard."""
         self._keeper.item_done(*item_ids)
         self._left -= len(item_ids)
-        if self._waits and (self._left <= self._few or self._is_soon_over()):
+        if self._left <= self._few or self._is_soon_over():
+            self._make_room()
+
+    def _make_room(self) -> None:
+        if self._waits:
             self._waits = False
             self._device.nears_end()
 
     def _is_soon_over(self) -> bool:
         if self._begun is None:
             return False
-        done = self._items - self._left
+        done = self.items - self._left
         return self._left * (time.monotonic() - self._begun) <= SOON * done
 
     def should_stop(self) -> bool:

@@ -2,6 +2,7 @@
 
 import faulthandler
 import logging
+import math
 import os
 import re
 import socket
@@ -106,8 +107,9 @@ class LeaseKeeper:
     its next batch.
 
     A first attempt notes its batches at most every `NOTE_EVERY` seconds, so its breadcrumb may be
-    a few short batches old. A later one notes all, and when a batch is over, too: its breadcrumb
-    is what the process died in.
+    a few short batches old; those of batches that are shorter than that are written by the thread
+    that renews the lease, while the batch runs. A later attempt notes all, and when a batch is
+    over, too: its breadcrumb is what the process died in.
     """
 
     def __init__(
@@ -136,7 +138,8 @@ class LeaseKeeper:
         self._exact = claim.attempt > 1
         self._batch: tuple[str, ...] = ()
         self._left: set[str] = set()
-        self._noted = float("-inf")
+        self._noted = self._batch_began = float("-inf")
+        self._due = False  # the thread has to note a batch
         self._moved = time.monotonic()
         keep = partial(copy_context().run, self._keep)  # its lines belong to the same shard
         self._thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
@@ -168,8 +171,11 @@ class LeaseKeeper:
     def _begun(self, item_ids: Sequence[str]) -> None:
         self._moved, self._deadline = time.monotonic(), self._item_deadline
         self._batch, self._left = tuple(item_ids), set(item_ids)
-        if self._exact or self._moved - self._noted >= NOTE_EVERY:
+        since, self._batch_began = self._moved - self._batch_began, self._moved
+        if self._exact or since >= NOTE_EVERY:
             self._note()
+        else:
+            self._due = True
 
     def item_done(self, *item_ids: str) -> None:
         """Items ended: progress."""
@@ -200,7 +206,7 @@ class LeaseKeeper:
                 self._lost.set()
         except DatabaseError:
             return  # without a breadcrumb the work is worth as much
-        self._noted = time.monotonic()
+        self._noted, self._due = time.monotonic(), False
 
     def _keep(self) -> None:
         renewed = time.monotonic()
@@ -211,13 +217,16 @@ class LeaseKeeper:
             if time.monotonic() - renewed >= self._lease_seconds / 3:
                 renewed = time.monotonic()
                 self._renew()
+            if self._due and time.monotonic() - self._noted >= NOTE_EVERY and self._batch:
+                self._note()
 
     def _pause(self, renewed: float) -> float:
         now = time.monotonic()
         next_beat = renewed + self._lease_seconds / 3 - now
         hung = self._moved + self._deadline + 0.01 - now
+        note = math.inf if self._exact else NOTE_EVERY
         # the deadline grows short when the first batch begins, while this thread sleeps
-        return max(0.01, min(next_beat, hung, self._item_deadline))
+        return max(0.01, min(next_beat, hung, self._item_deadline, note))
 
     def _renew(self) -> None:
         if self._lost.is_set():

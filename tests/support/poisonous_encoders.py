@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from transexplain.models.loaded_model import Batch, Encoded, Encoder
+from transexplain.models.loaded_model import Encoded, Encoder
 from transexplain.types.items import Item, ItemFailure
 
 
@@ -38,8 +38,8 @@ class Poisonous:
                 raise UnsendableError("by hand", "for the test")
         return self.encoder.encode(items, **options)
 
-    def collate(self, encoded: Sequence[Encoded]) -> Batch:
-        return self.encoder.collate(encoded)
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
+        return self.encoder.padded(encoded)
 
 
 class UnsendableError(ValueError):
@@ -53,5 +53,5 @@ class Closure:
     """An encoder that cannot be sent at all."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self.encode, self.collate = encoder.encode, encoder.collate
+        self.encode, self.padded = encoder.encode, encoder.padded
         self.held = lambda: None

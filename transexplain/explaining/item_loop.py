@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.methods.batch_explanation import BatchExplanation
-from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Padded
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
 from transexplain.types.targets import parse_target
@@ -51,6 +52,36 @@ class Later:
             self._given = None  # the arrays of the batch may go
         assert self._made is not None
         return self._made
+
+
+class PaddingAhead:
+    """Pads the batch that comes next in another thread, while the device has this one."""
+
+    def __init__(self, model: LoadedModel, executor: Executor | None) -> None:
+        """Without an `executor` nothing is padded before it is asked for."""
+        self._model, self._executor = model, executor
+        self._next: tuple[list[Member], Future[Padded]] | None = None
+
+    def begin(self, members: list[Member]) -> None:
+        """Pad these: they are the next ones."""
+        if self._executor is not None:
+            padding = self._executor.submit(self._model.padded, _encoded_of(members))
+            self._next = members, padding
+
+    def batch(self, members: list[Member]) -> Callable[[], Batch]:
+        """What gives the batch of these, on the device; the call raises as `collate`."""
+        known, self._next = self._next, None
+        if known is None or known[0] is not members:
+            return lambda: self._model.collate(_encoded_of(members))
+        return partial(_moved, known[1])
+
+
+def _moved(padding: "Future[Padded]") -> Batch:
+    return padding.result()()
+
+
+def _encoded_of(members: Sequence[Member]) -> list[Encoded]:
+    return [member.encoded for member in members]
 
 
 class Silent:
@@ -92,8 +123,9 @@ def explain_items(
     """
     _check_modality(model, request)
     room, watch = Room(request.batch_tokens, model), observer or Silent()
+    ahead = PaddingAhead(model, None)
     for given in portions(items, read_together(model), alone):
-        for end in _explain_some(model, given, request, watch, room):
+        for end in _explain_some(model, given, request, watch, room, ahead):
             yield _made(end)
 
 
@@ -130,10 +162,18 @@ def explain_beside(
 
     other = OtherThread()
     other.start()
+    padding = ThreadPoolExecutor(1, "padding")
+    ahead = PaddingAhead(model, padding)
     try:
         for given in portions(items, read_together(model), alone):
             ends = _explain_some(
-                model, given, request, watch, room, lambda some: other.soon(partial(made, some))
+                model,
+                given,
+                request,
+                watch,
+                room,
+                ahead,
+                lambda some: other.soon(partial(made, some)),
             )
             early(map(_made, ends))
             other.soon(partial(taken, ends))
@@ -142,6 +182,8 @@ def explain_beside(
         other.end()
         other.join()
         raise
+    finally:
+        padding.shutdown(cancel_futures=True)
     other.end()
     return other.over
 
@@ -165,6 +207,7 @@ def _explain_some(
     request: Request,
     watch: Observer,
     room: Room,
+    ahead: PaddingAhead,
     soon: Callable[[Sequence[Explained | Later]], None] = lambda ends: None,
 ) -> list[Explained | Later]:
     """The ends of these items; `soon` receives those of each batch when it is over.
@@ -177,7 +220,7 @@ def _explain_some(
     given.clear()
     batches = _planned(model, whole, room.positions)
     whole.clear()
-    _explain_whole(model, batches, request, watch, room, soon, done)
+    _explain_whole(model, batches, request, watch, room, ahead, soon, done)
     for member, result in explain_in_windows(model, long, request, watch, room):
         done[member.place] = result
     return [done[place] for place in range(count)]
@@ -239,6 +282,7 @@ def _explain_whole(
     request: Request,
     watch: Observer,
     room: Room,
+    ahead: PaddingAhead,
     soon: Callable[[Sequence[Explained | Later]], None],
     done: dict[int, Explained | Later],
 ) -> None:
@@ -249,14 +293,18 @@ def _explain_whole(
             budget = room.positions
             batches = _planned(model, [one for batch in batches for one in batch], budget)
         members = batches.popleft()
-        encoded = [member.encoded for member in members]
+        encoded = _encoded_of(members)
         if not room.holds(encoded):
             batches.extendleft(reversed(_halves(members)))
             continue
         if watch.should_stop():
             raise Stopped
+        batch = ahead.batch(members)
+        if batches:
+            ahead.begin(batches[0])
         with room.timed(encoded):
-            results = _explain_batch(model, members, request, watch, room)
+            results = _explain_batch(model, members, request, watch, room, batch)
+        del batch
         soon(results)
         watch.item_done(*[one.item.id for one in encoded])
         done.update(zip([member.place for member in members], results, strict=True))
@@ -275,6 +323,7 @@ def _explain_batch(
     request: Request,
     watch: Observer,
     room: Room,
+    collated: Callable[[], Batch] | None = None,
 ) -> list[Explained | Later]:
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
 
@@ -283,7 +332,7 @@ def _explain_batch(
 
     watch.batch_started([member.encoded.item.id for member in members])
     try:
-        batch = model.collate([member.encoded for member in members])
+        batch = model.collate(_encoded_of(members)) if collated is None else collated()
         explained = request.run(model, batch, resolve)
     except (EngineError, ConfigurationError):
         raise
@@ -292,7 +341,7 @@ def _explain_batch(
     else:
         return [Later(model, member, explained, row) for row, member in enumerate(members)]
     if is_out_of_memory(failed):
-        freed = room.was_too_small_for([member.encoded for member in members])
+        freed = room.was_too_small_for(_encoded_of(members))
         if freed and len(members) == 1:
             with steps_of(model).eagerly():
                 return _explain_batch(model, members, request, watch, room)

@@ -195,7 +195,7 @@ def _checked_text(
     encoded = [one for one in made if isinstance(one, Encoded)]
     if not encoded:  # a tokenizer without Latin letters: there is no text to probe with
         return first_sites(module, embeddings)
-    inputs = encoder.collate(encoded).inputs
+    inputs = encoder.padded(encoded)().inputs
     try:
         _check_logits(module, logits_of(module, caller, inputs), classes)
         sites = text_sites(module, caller, embeddings, inputs)

@@ -18,7 +18,7 @@ from transexplain.models.input_layer_search import (
     first_sites,
     sites_of_blocks,
 )
-from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each
+from transexplain.models.loaded_model import Batch, Encoded, LongText, Padded, encode_each
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.tokens import Token
 
@@ -145,7 +145,7 @@ class NodeEncoder:
         del long_text, max_length
         return encode_each(items, self._one)
 
-    def collate(self, encoded: Sequence[Encoded]) -> Batch:
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """Pad nodes on the right with 0 to the most of the batch: features (B, T, F).
 
         A model that takes `attention_mask` (B, T) gets zeros where nodes are padding; for
@@ -155,8 +155,13 @@ class NodeEncoder:
             raise ConfigurationError("a batch needs at least one encoded item")
         names = {name: None for one in encoded for name in one.inputs}
         inputs = {name: self._stacked(encoded, name) for name in names}
-        lengths = torch.tensor([one.length for one in encoded], device=self.device)
-        return Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
+        lengths = torch.tensor([one.length for one in encoded])
+
+        def moved() -> Batch:
+            there = {name: values.to(self.device) for name, values in inputs.items()}
+            return Batch(encoded=tuple(encoded), inputs=there, lengths=lengths.to(self.device))
+
+        return moved
 
     def _one(self, item: Item) -> Encoded:
         inputs = read_graph(item.content, self.main, self.takes)
@@ -187,7 +192,7 @@ class NodeEncoder:
         axes = _growing(rows, nodes)
         real = any(values.is_floating_point() for values in rows)
         padded = [_padded(values.to(self.dtype) if real else values, axes, most) for values in rows]
-        return torch.stack(padded).to(self.device)
+        return torch.stack(padded)
 
 
 def _growing(rows: Sequence[Tensor], nodes: Sequence[int]) -> list[int]:

@@ -1,6 +1,6 @@
 """Encodes pictures as pixel tensors, with the patch grid and the crop that the model sees."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -12,7 +12,14 @@ from PIL import Image
 from torch import Tensor
 
 from transexplain.errors import ItemError
-from transexplain.models.loaded_model import Batch, Encoded, LongText, encode_each, on_device
+from transexplain.models.loaded_model import (
+    Batch,
+    Encoded,
+    LongText,
+    Padded,
+    encode_each,
+    on_device,
+)
 from transexplain.models.pixel_bytes import (
     NAME,
     ByteTransform,
@@ -140,26 +147,33 @@ class ImageEncoder:
         del long_text, max_length
         return encode_each(items, self._one)
 
-    def collate(self, encoded: Sequence[Encoded]) -> Batch:
-        """Stack to pixel_values (B, 3, H, W) in the model's number type."""
-        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
-        return Batch(
-            encoded=tuple(encoded),
-            inputs={NAME: self._pixels([one.inputs for one in encoded])},
-            lengths=lengths,
-        )
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
+        """Stack to pixel_values (B, 3, H, W), on the device in the model's number type."""
+        lengths = torch.tensor([one.length for one in encoded])
+        pixels = self._pixels([one.inputs for one in encoded])
 
-    def _pixels(self, inputs: Sequence[Mapping[str, Tensor]]) -> Tensor:
+        def moved() -> Batch:
+            return Batch(
+                encoded=tuple(encoded),
+                inputs={NAME: pixels()},
+                lengths=on_device(lengths, self.device),
+            )
+
+        return moved
+
+    def _pixels(self, inputs: Sequence[Mapping[str, Tensor]]) -> Callable[[], Tensor]:
         pictures = [one for one in inputs if isinstance(one, PixelBytes)]
         table = table_of(pictures) if len(pictures) == len(inputs) else None
+        if table is not None and self.device.type == "cuda":
+            planes = torch.stack([one.planes for one in pictures])
+            return lambda: gathered(
+                on_device(planes, self.device), on_device(table, self.device).to(self.dtype)
+            )
         if table is None:
             values = torch.stack([one[NAME] for one in inputs])
-        elif self.device.type == "cuda":
-            planes = on_device(torch.stack([one.planes for one in pictures]), self.device)
-            return gathered(planes, on_device(table, self.device).to(self.dtype))
         else:
             values = stacked(pictures, table)
-        return on_device(values, self.device).to(self.dtype)
+        return lambda: on_device(values, self.device).to(self.dtype)
 
     def _one(self, item: Item) -> Encoded:
         content = item.content

@@ -72,6 +72,10 @@ class Batch:
     lengths: Tensor  #: (B,) positions without padding
 
 
+#: a batch in the host's memory; the call moves it to the model's device
+Padded = Callable[[], Batch]
+
+
 class Encoder(Protocol):
     """Turns items into model inputs: one each in `text`, `image` and `nodes`."""
 
@@ -80,8 +84,8 @@ class Encoder(Protocol):
     ) -> list[Encoded | ItemFailure]:
         """One result per item, in order; what cannot be encoded becomes its failure."""
 
-    def collate(self, encoded: Sequence[Encoded]) -> Batch:
-        """Pad on the right and move to the device."""
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
+        """Pad on the right, in the host's memory; the call of it moves the batch to the device."""
 
 
 def failure(item: Item, error: ItemError) -> ItemFailure:
@@ -271,7 +275,11 @@ class LoadedModel:
 
     def collate(self, encoded: Sequence[Encoded]) -> Batch:
         """One batch of B items, padded on the right to the longest, on the model's device."""
-        return self.encoder.collate(encoded)
+        return self.padded(encoded)()
+
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
+        """The same batch in the host's memory, which another thread than the device's may make."""
+        return self.encoder.padded(encoded)
 
     def invariance(self, sample: Encoded, *, ragged: bool = True) -> Invariance:
         """What the logits of an item were measured not to depend on, measured at the first call.

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.hub import panics_as_errors
-from transexplain.models.loaded_model import Batch, Encoded, LongText, Windows, failure, on_device
+from transexplain.models.loaded_model import (
+    Batch,
+    Encoded,
+    LongText,
+    Padded,
+    Windows,
+    failure,
+    on_device,
+)
 from transexplain.models.text_length import in_windows
 from transexplain.models.token_spans import flat, tokens_of
 from transexplain.types.items import Item, ItemFailure
@@ -184,7 +192,7 @@ class TextEncoder:
         results.update(self._encode_strings(strings, text_room, long_text))
         return [results[place] for place in range(len(items))]
 
-    def collate(self, encoded: Sequence[Encoded]) -> Batch:
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """Pad every input on the right to the longest of the batch: (B, T)."""
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
@@ -193,11 +201,20 @@ class TextEncoder:
         names = list({name: None for one in encoded for name in one.inputs})
         rows = list(chain.from_iterable(_rows_of(encoded, name) for name in names))
         values = [self.padding.get(name, 0) for name in names]
-        columns = on_device(_padded(rows, inside, values), self.device)
-        counts = on_device(torch.from_numpy(lengths), self.device)
-        return Batch(
-            encoded=tuple(encoded), inputs=dict(zip(names, columns, strict=True)), lengths=counts
+        stacked, counts, several = (
+            _padded(rows, inside, values),
+            torch.from_numpy(lengths),
+            tuple(encoded),
         )
+
+        def moved() -> Batch:
+            inputs = dict(zip(names, on_device(stacked, self.device), strict=True))
+            return Batch(encoded=several, inputs=inputs, lengths=on_device(counts, self.device))
+
+        if self.device.type == "cpu":  # here and now: each call of torch waits for other threads
+            batch = moved()
+            return lambda: batch
+        return moved
 
     def widened(self, batch: Batch, width: int) -> Batch:
         """The same batch padded on the right to `width` positions."""
