@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from transexplain.error_frames import frames_of_thread
 from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
@@ -136,6 +137,7 @@ class LeaseKeeper:
         self._exact = claim.attempt > 1
         self._batch: tuple[str, ...] = ()
         self._left: set[str] = set()
+        self._working: int | None = None  # the thread that computes
         self._noted = float("-inf")
         self._moved = time.monotonic()
         keep = partial(copy_context().run, self._keep)  # its lines belong to the same shard
@@ -168,6 +170,7 @@ class LeaseKeeper:
     def _begun(self, item_ids: Sequence[str]) -> None:
         self._moved, self._deadline = time.monotonic(), self._item_deadline
         self._batch, self._left = tuple(item_ids), set(item_ids)
+        self._working = threading.get_ident()
         if self._exact or self._moved - self._noted >= NOTE_EVERY:
             self._note()
 
@@ -237,7 +240,7 @@ class LeaseKeeper:
         batch, attempt = self._batch, self._claim.attempt
         cause = f"attempt {attempt}: it hung, no progress within {self._deadline:g} seconds"
         with suppress(Exception):  # without it the lease runs out by itself
-            shards.hang(self._db, self._claim, batch, cause)
+            shards.hang(self._db, self._claim, batch, cause, frames_of_thread(self._working))
         self._lost.set()
         named = ", ".join(map(repr, batch[:_NAMED])) + (", ..." if len(batch) > _NAMED else "")
         what = f"item{'s' if len(batch) > 1 else ''} {named}" if batch else "work outside a batch"

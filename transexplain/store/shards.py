@@ -212,7 +212,7 @@ def _next(
 def _knowledge(free: RowMapping) -> dict[str, Any]:
     """The columns with the knowledge about the shard, now that it is free."""
     if free["state"] == "queued" or free["void"]:  # a clock set back is no death
-        return {name: free[name] for name in ("fruitless", "suspects", "error")}
+        return {name: free[name] for name in ("fruitless", "suspects", "error", "traceback")}
     died = (
         f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
         "result (killed, crashed, out of memory or cut off)"
