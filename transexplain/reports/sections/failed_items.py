@@ -15,7 +15,7 @@ class FailureExample:
 
     item_id: str
     message: str
-    traceback: str  #: where it was raised, without texts and values; "": not kept
+    traceback: str = ""  #: where it was raised, without texts and values; "": not kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
