@@ -22,7 +22,7 @@ from transexplain.store.shards import PASSING_KINDS
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _STYLES = (
-    *("style.css", "sections.css", "evaluation.css"),
+    *("style.css", "evaluation.css", "sections.css"),
     *("charts.css", "cloud.css", "strategies.css"),
 )
 #: verdict on a group -> style of its tag

@@ -9,10 +9,10 @@ from markupsafe import Markup
 from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError
 from orchestrator.serve.line_drawing import LinePoint, line_drawing
 from orchestrator.serve.links import link
+from orchestrator.serve.slow_pages import section_titles
 from orchestrator.serve.slow_worker import Job
 from transexplain.reports.forest import Axis, axis_around
 from transexplain.reports.page import moment
-from transexplain.reports.report_formats import section_titles
 from transexplain.store import browsing, browsing_items, fleet_state, runs
 from transexplain.store.browsing import ListedRun
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from orchestrator.serve.asked import Answer, Asked, BadQueryError
 from orchestrator.serve.slow_worker import Job, Piece
-from transexplain.reports.report_formats import section_titles
+from transexplain.reports.sections import SECTIONS
 
 
 class Documents(Mapping[str, Any]):
@@ -27,6 +27,11 @@ class Documents(Mapping[str, Any]):
     def __len__(self) -> int:
         """How many there are."""
         return len(self._pieces)
+
+
+def section_titles() -> dict[str, str]:
+    """Name of every section of a report -> its title; none of them is loaded for it."""
+    return {name: name.replace("_", " ").capitalize() for name in SECTIONS}
 
 
 def live_report(asked: Asked) -> Answer:

@@ -248,6 +248,8 @@ def test_schedules_show_no_secret(client: TestClient, db: Database) -> None:
     (found,) = told(client, "/schedules")["schedules"]
     assert found["next"] > found["created"] - 1 and found["fires"] == []
     assert "hush" not in page + json.dumps(found)
+    (to,) = found["receivers"]
+    assert (to["number"], to["kind"], to["state"]) == (1, "json", None) and "none yet" in page
     assert "night <i>" in Visible(page).text
 
 

@@ -87,11 +87,6 @@ def plain(value: Any) -> Any:
 _FIRST: tuple[StatementKind, ...] = ("problem", "flagged", "clear", "unknown", "good", "fact")
 
 
-def section_titles() -> dict[str, str]:
-    """Name of every section -> its title in a list."""
-    return {name: SECTIONS.load(name).title for name in SECTIONS}
-
-
 def pieces(summary: Summary) -> Iterator[dict[str, Any]]:
     """The sections that this report has, each by itself: `name`, `html`, `document`.
 

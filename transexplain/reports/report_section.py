@@ -81,11 +81,6 @@ class Section:
     record: type | None = None
     collect: Callable[[Source], Any] | None = None  #: gives a record; None: nothing to show
 
-    @property
-    def title(self) -> str:
-        """In a list of sections."""
-        return self.links[0][1] if self.links else self.template.split(".")[0].capitalize()
-
     def is_linked(self, report: Any) -> bool:
         """Whether the navigation of this report names it."""
         return (self.linked or self.present)(report)

@@ -176,6 +176,7 @@ def list_shards(
                 worker=row["worker"],
                 lease_left=row["lease_left"],
                 error=row["error"],
+                traceback=row["traceback"],
                 seconds=row["seconds"],
                 fruitless=row["fruitless"],
                 breadcrumb=tuple(row["breadcrumb"] or ()),
