@@ -31,6 +31,7 @@ from transexplain.store.revisions import open_database
 
 Address = Callable[[random.Random], str]
 PORT = 18_321
+SECTIONS = ("untested", "data", "groups", "classes", "evidence", "examples", "about")
 _AIM_MS, _AIM_MB = 300, 300
 
 
@@ -88,6 +89,9 @@ def pages(run_id: str, items: int) -> dict[str, Address]:
     return {
         "runs": lambda _: "/",
         "run": of(),
+        "report": of("report"),
+        "a section": lambda dice: link("runs", run_id, "report", section=dice.choice(SECTIONS)),
+        "clusters": of("classes", classes[0], "clusters"),
         "group": lambda dice: link("runs", run_id, "groups", dice.choice(groups)),
         "entity": lambda dice: link(
             "runs", run_id, "groups", groups[0], "entities", dice.choice(entities)
@@ -107,6 +111,22 @@ def pages(run_id: str, items: int) -> dict[str, Address]:
         "fleet": lambda _: "/fleet",
         "schedules": lambda _: "/schedules",
     }
+
+
+def made(run_id: str) -> None:
+    """Have the report and the clusters made that pages show, and say how long that took."""
+    run = json.loads(asked(link("runs", run_id) + ".json"))
+    clustered = ("classes", run["classes"][0]["class_name"], "clusters")
+    for name, address in (
+        ("report", link("runs", run_id, "report")),
+        ("clusters", link("runs", run_id, *clustered)),
+    ):
+        begun = time.perf_counter()
+        while (found := json.loads(asked(f"{address}.json")))["waiting"]:
+            time.sleep(0.5)
+        if found["error"]:
+            raise ValueError(f"{address}: {found['error']}")
+        print(f"{name} made in {time.perf_counter() - begun:.1f} s", flush=True)
 
 
 def timed(address: Address, seconds: float, at_once: int) -> list[float]:
@@ -148,6 +168,7 @@ def measure(url: str, run_id: str, options: argparse.Namespace) -> None:
     """Print a line for each page, and the server's memory."""
     with served(url) as pid:
         print(f"memory at first         {memory(pid, 'VmRSS'):8.0f} MB")
+        made(run_id)
         print(f"{'page':<20}{'requests':>10}{'p50 ms':>10}{'p95 ms':>10}   aim {_AIM_MS}")
         for name, address in pages(run_id, options.rows).items():
             spent = [1000 * one for one in timed(address, options.seconds, options.at_once)]

@@ -154,6 +154,8 @@ def test_one_bad_item_never_costs_the_others(text_model, monkeypatch) -> None:
     assert [isinstance(one, Attribution) for one in found] == [True, True, False, True]
     assert found[2].kind == "model-error"
     assert "no such kernel" in found[2].message
+    assert found[2].traceback.endswith("\nRuntimeError")
+    assert " in _explain_batch" in found[2].traceback
 
 
 def test_streams_are_never_collected(text_model) -> None:

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "rank_correlation",
         "atomic_write",
         "interpreter",
+        "error_frames",
     ),
     ("types",),
     ("registry", "settings", "environment"),
@@ -50,6 +51,7 @@ TORCH_FREE = {
     "rank_correlation",
     "atomic_write",
     "interpreter",
+    "error_frames",
     "errors",
     "version",
 }

@@ -19,6 +19,7 @@ from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.explaining.portions import portions, screened
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import ItemFailure
+from transexplain.types.observer import Caution
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
 
@@ -148,7 +149,7 @@ def test_suspects_are_portions_of_their_own() -> None:
 
 def test_the_quarantined_are_failures_in_their_place() -> None:
     items = text_items(*TEXTS[:3])
-    first, second, third = screened(items, {"i1": "attempt 3: it hung"})
+    first, second, third = screened(items, Caution(quarantined={"i1": "attempt 3: it hung"}))
     assert (first, third) == (items[0], items[2])
     assert isinstance(second, ItemFailure)
     assert (second.item_id, second.index, second.kind) == ("i1", 1, "quarantined")

@@ -31,6 +31,7 @@ from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.auditing.text_guard import Guard, guard_of
 from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import ids_of, read_shard
+from transexplain.error_frames import traceback_of
 from transexplain.errors import DatabaseError, FencedError, InfrastructureError
 from transexplain.interpreter import few_collections
 from transexplain.methods.learned_facts import check_explainers
@@ -213,7 +214,7 @@ class Workbench:
         except DatabaseError:
             raise  # nothing can be written down now
         except Exception as error:  # noqa: BLE001 - written to the shard's row, seen in `status`
-            shards.fail(self.db, claim, f"{type(error).__name__}: {error}")
+            shards.fail(self.db, claim, f"{type(error).__name__}: {error}", traceback_of(error))
             return "failed"
 
     def _blamed(self, claim: Claim, died: ReaderDiedError) -> End:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from transexplain.error_frames import frames_of_thread
 from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
@@ -140,6 +141,7 @@ class LeaseKeeper:
         self._left: set[str] = set()
         self._noted = self._batch_began = float("-inf")
         self._due = False  # the thread has to note a batch
+        self._working: int | None = None  # the thread that computes
         self._moved = time.monotonic()
         keep = partial(copy_context().run, self._keep)  # its lines belong to the same shard
         self._thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
@@ -171,6 +173,7 @@ class LeaseKeeper:
     def _begun(self, item_ids: Sequence[str]) -> None:
         self._moved, self._deadline = time.monotonic(), self._item_deadline
         self._batch, self._left = tuple(item_ids), set(item_ids)
+        self._working = threading.get_ident()
         since, self._batch_began = self._moved - self._batch_began, self._moved
         if self._exact or since >= NOTE_EVERY:
             self._note()
@@ -246,7 +249,7 @@ class LeaseKeeper:
         batch, attempt = self._batch, self._claim.attempt
         cause = f"attempt {attempt}: it hung, no progress within {self._deadline:g} seconds"
         with suppress(Exception):  # without it the lease runs out by itself
-            shards.hang(self._db, self._claim, batch, cause)
+            shards.hang(self._db, self._claim, batch, cause, frames_of_thread(self._working))
         self._lost.set()
         named = ", ".join(map(repr, batch[:_NAMED])) + (", ..." if len(batch) > _NAMED else "")
         what = f"item{'s' if len(batch) > 1 else ''} {named}" if batch else "work outside a batch"

@@ -18,6 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from transexplain.error_frames import keep_frames
 from workers import logs
 from workers.shared_arrays import Sender
 
@@ -104,12 +105,17 @@ def _answer(job: Any, part: "Part", hand: MutableSequence[float]) -> "list[Entry
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or what says the same where it cannot be sent."""
+    """The error, or what says the same where it cannot be sent, with its frames."""
+    keep_frames(error)
     try:
         same = pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - whatever its class does when it is made again
         same = None
-    return error if type(same) is type(error) else RuntimeError(f"{type(error).__name__}: {error}")
+    if type(same) is type(error):
+        return error
+    other = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+    keep_frames(other)
+    return other
 
 
 def _end_with_parent() -> None:

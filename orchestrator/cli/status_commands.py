@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -259,11 +260,17 @@ def _notes(store: "Database", run_id: str | None) -> list[str]:
     from transexplain.store import fleet_state, shards
 
     if run_id:
-        return [
-            f"  shard {one.shard.index} {one.state} after {one.attempt} attempts: {one.error}"
-            for one in shards.list_shards(store, run_id)
-            if one.error or one.state == "dead"
-        ]
+        notes, told = [], set[str]()
+        for one in shards.list_shards(store, run_id):
+            if one.error or one.state == "dead":
+                notes.append(
+                    f"  shard {one.shard.index} {one.state} after {one.attempt} attempts: "
+                    f"{one.error}"
+                )
+                if one.traceback and one.traceback not in told:  # many shards fail alike
+                    told.add(one.traceback)
+                    notes.append(indent(one.traceback, " " * 4))
+        return notes
     refused = fleet_state.status(store).refused
     by_reason = ", ".join(f"{count} {reason}" for reason, count in refused.items())
     return [f"messages that workers refused: {by_reason}"] if refused else []

@@ -33,6 +33,7 @@ from orchestrator.serve.replies import problem as _problem
 from orchestrator.serve.replies import sent as _sent
 from orchestrator.serve.replies import wants_json as _wants_json
 from orchestrator.serve.running_counts import RunningCounts
+from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.settings import QUEUE
 from transexplain.store.database import Database
@@ -60,10 +61,10 @@ def application(
     retried and resumed; with a `desk`, which ends with the application, what a reader brings is
     explained.
     """
-    counts, forms = RunningCounts(), OwnForms(rules)
+    counts, slow, forms = RunningCounts(), SlowDesk(db.url), OwnForms(rules)
     features = {"operate": operator is not None, "live": desk is not None}
     routes = [
-        Route(path, partial(_answer, page, db, counts), name=f"{page.name}{path}")
+        Route(path, partial(_answer, page, db, counts, slow), name=f"{page.name}{path}")
         for page in PAGES
         for path in (page.path, *page.also)
     ]
@@ -86,7 +87,7 @@ def application(
             HTTPException: _http_error,
             Exception: _broken,
         },
-        lifespan=partial(_lifespan, operator, desk),
+        lifespan=partial(_lifespan, operator, desk, slow),
     )
     app.state.features = features
     # around everything: pages about errors have the guard's headers, too
@@ -95,7 +96,7 @@ def application(
 
 @contextlib.asynccontextmanager
 async def _lifespan(
-    operator: Operator | None, desk: LiveDesk | None, _app: Starlette
+    operator: Operator | None, desk: LiveDesk | None, slow: SlowDesk, _app: Starlette
 ) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = _AT_ONCE
     try:
@@ -105,6 +106,7 @@ async def _lifespan(
             operator.ending.set()
         if desk is not None:
             desk.close()
+        slow.close()
 
 
 class _Paths:
@@ -124,12 +126,14 @@ class _Paths:
         await self._app(scope, receive, send)
 
 
-async def _answer(page: Page, db: Database, counts: RunningCounts, request: Request) -> Response:
+async def _answer(
+    page: Page, db: Database, counts: RunningCounts, slow: SlowDesk, request: Request
+) -> Response:
     names = {name: name_of(str(value)) for name, value in request.path_params.items()}
     if any(value is None for value in names.values()):
         raise NotThereError("This address holds a name that cannot be read.")
     known = {name: str(value) for name, value in names.items()}
-    asked = Asked(db=db, names=known, query=dict(request.query_params), counts=counts)
+    asked = Asked(db=db, names=known, query=dict(request.query_params), counts=counts, slow=slow)
     as_json = _wants_json(request)
     query = request.url.query
     beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.serve.links import link
 from orchestrator.serve.running_counts import RunningCounts
+from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.store import browsing
 from transexplain.store.browsing import ListedRun, PlanFacts
 from transexplain.store.database import Database
@@ -45,6 +46,7 @@ class Asked:
     names: Mapping[str, str]  #: of the path: run, group, ...
     query: Mapping[str, str]
     counts: RunningCounts  #: what earlier requests have counted
+    slow: SlowDesk  #: what takes longer than a request has
     begun: float = field(default_factory=time.monotonic)  #: when the request came
 
     @cached_property

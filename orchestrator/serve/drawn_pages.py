@@ -15,12 +15,16 @@ from orchestrator.serve.item_drawing import PALETTES
 from orchestrator.serve.links import link
 from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.forest import Axis, whisker
+from transexplain.reports.graph_drawing import nodes_css
 from transexplain.reports.page import VOCABULARY, environment, storable
 from transexplain.reports.phrasing import number, percent, short
 from transexplain.store.shards import PASSING_KINDS
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
-_STYLES = ("style.css", "sections.css", "evaluation.css")
+_STYLES = (
+    *("style.css", "evaluation.css", "sections.css"),
+    *("charts.css", "cloud.css", "strategies.css"),
+)
 #: verdict on a group -> style of its tag
 _TONES = {
     "different answers": "flagged",
@@ -45,17 +49,18 @@ class Static(NamedTuple):
 
 @cache
 def static_files() -> Mapping[str, Static]:
-    """Name -> the file: one style sheet, and htmx with its licence."""
+    """Name -> the file: one style sheet, the report's script, and htmx with its licence."""
     here, reports = files("orchestrator.serve"), files("transexplain.reports") / "templates"
     styles = [(reports / name).read_text(encoding="utf-8") for name in _STYLES]
     own = (here / "templates" / "serve.css").read_text(encoding="utf-8")
     marks = [str(marks_css()), *(str(marks_css(one, f".{one} ")) for one in PALETTES)]
-    css = "\n".join([*styles, *marks, own])
+    css = "\n".join([*styles, *marks, str(nodes_css()), own])
     script = (here / "static" / "htmx.min.js").read_bytes()
     licence = (here / "static" / "htmx.LICENSE").read_bytes()
     return {
         "style.css": Static(css.encode(), "text/css; charset=utf-8"),
         "htmx.js": Static(script, "text/javascript; charset=utf-8"),
+        "page.js": Static((reports / "page.js").read_bytes(), "text/javascript; charset=utf-8"),
         "htmx.LICENSE": Static(licence, "text/plain; charset=utf-8"),
     }
 

@@ -61,6 +61,7 @@ def schedules(asked: Asked) -> Answer:
                 {
                     **row,
                     "next": _next(row, now),
+                    "receivers": browsing_fleet.receiver_rows(db, row["name"]),
                     "fires": browsing_fleet.fire_rows(db, row["name"], _FIRES),
                 }
                 for row in browsing_fleet.schedule_rows(db, errors=asked.readable)

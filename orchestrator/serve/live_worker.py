@@ -67,7 +67,7 @@ def serve(connection: Connection, device: str) -> None:
     """Answer requests until the pipe ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # its parent ends it
-    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    threading.Thread(target=end_with_parent, name="parent-watch", daemon=True).start()
     os.environ["HF_HUB_OFFLINE"] = "1"  # what the run's machine has, and nothing from elsewhere
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.nice(5)  # pages come first
@@ -79,7 +79,8 @@ def serve(connection: Connection, device: str) -> None:
         return  # nobody asks any more
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait for the parent's end, and end this process then."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

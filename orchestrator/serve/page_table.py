@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages
+from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages, slow_pages
 from orchestrator.serve.asked import Answer, Asked
 from orchestrator.serve.item_drawing import ALPHAS, PALETTES
 from transexplain.store.item_orders import ORDERS
@@ -41,6 +41,12 @@ PAGES: tuple[Page, ...] = (
         },
     ),
     Page(name="run", path="/runs/{run}", make=run_pages.one_run),
+    Page(
+        name="live_report",
+        path="/runs/{run}/report",
+        make=slow_pages.live_report,
+        query={"section": "name of a section; nothing: all of them"},
+    ),
     Page(name="group", path="/runs/{run}/groups/{group}", make=group_pages.one_group),
     Page(
         name="entity",
@@ -49,6 +55,7 @@ PAGES: tuple[Page, ...] = (
         query={"start": _ROW},
     ),
     Page(name="class", path="/runs/{run}/classes/{class}", make=group_pages.one_class),
+    Page(name="clusters", path="/runs/{run}/classes/{class}/clusters", make=slow_pages.clusters),
     Page(
         name="items",
         path="/runs/{run}/items",

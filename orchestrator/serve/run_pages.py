@@ -9,6 +9,8 @@ from markupsafe import Markup
 from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError
 from orchestrator.serve.line_drawing import LinePoint, line_drawing
 from orchestrator.serve.links import link
+from orchestrator.serve.slow_pages import section_titles
+from orchestrator.serve.slow_worker import Job
 from transexplain.reports.forest import Axis, axis_around
 from transexplain.reports.page import moment
 from transexplain.store import browsing, browsing_items, fleet_state, runs
@@ -93,8 +95,28 @@ def one_run(asked: Asked) -> Answer:
             "relevance_of": _by_group(relevance),
             "swaps": axis_of(verdicts, "swap_effect"),
             "differences": axis_of(relevance, "difference"),
+            "sections": _sections(asked),
         },
     )
+
+
+#: what the page itself shows in other words, and more of in the report
+_MORE = ("groups", "classes", "evidence")
+_SHOWN_WHOLE = ("failures",)
+
+
+def _sections(asked: Asked) -> dict[str, list[tuple[str, str]]]:
+    """Sections of the report: those that the page opens on request, and those with more of it."""
+    if asked.facts.task == "evaluation":
+        return {"lacking": [], "more": []}
+    found = section_titles()
+    job = Job(kind="report", run_id=asked.run.id, finished=asked.run.finished)
+    known = asked.slow.found(job, moving=False, begin=False)
+    if known.pieces:
+        held = {one.name for one in known.pieces}
+        found = {name: title for name, title in found.items() if name in held}
+    lacking = [one for one in found.items() if one[0] not in (*_MORE, *_SHOWN_WHOLE)]
+    return {"lacking": lacking, "more": [one for one in found.items() if one[0] in _MORE]}
 
 
 def _so_far(asked: Asked) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from report_samples import biased_run
 from served_pages import listening
 from starlette.testclient import TestClient
 
+from orchestrator.serve import slow_worker
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from transexplain.reports.sql_results import write
@@ -103,3 +104,11 @@ def client(serve: Serve) -> TestClient:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches see the whole run on a busy machine, too."""
     monkeypatch.setattr("orchestrator.serve.asked._BUDGET", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A process of their own costs seconds; one test has it."""
+    if "slow_process" not in request.fixturenames:
+        here = lambda desk, job: slow_worker.made(desk._url, job)  # noqa: E731
+        monkeypatch.setattr("orchestrator.serve.slow_desk.SlowDesk._made", here)

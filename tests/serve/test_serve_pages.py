@@ -54,7 +54,9 @@ def addresses(run_id: str) -> dict[str, str]:
         "run": link("runs", run_id),
         "group": link("runs", run_id, "groups", "anns"),
         "entity": link("runs", run_id, "groups", "anns", "entities", "Ann"),
+        "live_report": link("runs", run_id, "report"),
         "class": link("runs", run_id, "classes", "positive"),
+        "clusters": link("runs", run_id, "classes", "positive", "clusters"),
         "items": link("runs", run_id, "items"),
         "item": link("runs", run_id, "items", "row-0"),
         "failures": link("runs", run_id, "failures"),
@@ -87,7 +89,7 @@ def test_every_page_has_html_and_the_same_as_json(client: TestClient, run_id: st
         assert shown(client, address).text.strip()
         beside = told(client, address)
         by_header = client.get(address, headers={"Accept": "application/json"}).json()
-        moving = {"now", "progress", "devices"}
+        moving = {"now", "progress", "devices", "at", "waiting", "sections"}
         assert {k: v for k, v in beside.items() if k not in moving} == {
             k: v for k, v in by_header.items() if k not in moving
         }
@@ -228,7 +230,7 @@ def test_progress_needs_no_script(client: TestClient, db: Database) -> None:
     assert [one["name"] for one in fleet["workers"]] == ["worker <b>"] and fleet["queued"] == 1
     assert "worker <b>" in shown(client, "/fleet").text
     done = stored_run(db, [explained_text(0, "good tea", "positive")])
-    assert "hx-get" not in client.get(link("runs", done)).text
+    assert "every 3s" not in client.get(link("runs", done)).text
 
 
 def test_schedules_show_no_secret(client: TestClient, db: Database) -> None:
@@ -246,6 +248,8 @@ def test_schedules_show_no_secret(client: TestClient, db: Database) -> None:
     (found,) = told(client, "/schedules")["schedules"]
     assert found["next"] > found["created"] - 1 and found["fires"] == []
     assert "hush" not in page + json.dumps(found)
+    (to,) = found["receivers"]
+    assert (to["number"], to["kind"], to["state"]) == (1, "json", None) and "none yet" in page
     assert "night <i>" in Visible(page).text
 
 

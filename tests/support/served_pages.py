@@ -58,6 +58,8 @@ def looked_at(browser: "Browser", server: str, address: str, **settings: Any) ->
         ),
     )
     page.goto(server + address)
+    if address.split("?", maxsplit=1)[0].endswith(("/report", "/clusters")):  # when it is there
+        page.wait_for_selector(".part:not([hx-trigger^=load])", timeout=120_000)
     return page, complaints
 
 
@@ -91,4 +93,7 @@ def every_page(run_id: str, **names: str) -> list[str]:
         link("runs", run_id, "groups", of["group"]),
         link("runs", run_id, "groups", of["group"], "entities", of["entity"]),
         link("runs", run_id, "classes", of["class"]),
+        link("runs", run_id, "report"),
+        link("runs", run_id, "report", section="groups"),
+        link("runs", run_id, "classes", of["class"], "clusters"),
     ]

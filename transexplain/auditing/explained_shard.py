@@ -307,7 +307,7 @@ def _given(
     plan: AuditPlan, shard: Shard, items: Given, caution: Caution
 ) -> Iterator[Item | ItemFailure | Encoded]:
     read = read_shard(plan.dataset, shard, caution.quarantined) if items is None else items
-    return screened(read, caution.quarantined)
+    return screened(read, caution)
 
 
 def _scores(

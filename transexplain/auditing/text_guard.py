@@ -11,6 +11,7 @@ from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
+from transexplain.error_frames import traceback_of
 from transexplain.errors import TransExplainError
 from transexplain.privacy import load_hook
 from transexplain.types.items import (
@@ -167,6 +168,7 @@ class Guard:
                 kind=REDACTION_FAILED,
                 message=f"the redaction hook {self.name} failed with {type(error).__name__}; "
                 "nothing of the item is stored",
+                traceback=traceback_of(error),
             )
         return None
 

@@ -16,6 +16,7 @@ from transexplain.data.image_files import load_image
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
 from transexplain.data.snapshot import FOUND
 from transexplain.data.source_files import inside, verify
+from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard
@@ -250,7 +251,13 @@ def _item(
         evidence = read_rationale(row.get("evidence"), root)
         annotations = read_annotations(row.get("annotations"), root)
     except ItemError as fault:
-        return ItemFailure(item_id=name, index=index, kind=fault.kind, message=str(fault))
+        return ItemFailure(
+            item_id=name,
+            index=index,
+            kind=fault.kind,
+            message=str(fault),
+            traceback=traceback_of(fault),
+        )
     return Item(
         id=name,
         index=index,

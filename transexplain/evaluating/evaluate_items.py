@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.curve_scores import Entry, curve_scores, not_scored, score_of
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat, MethodBench
@@ -255,9 +256,9 @@ class _Group:
         self._check_stop()
         self.observer.batch_started([one.item.id for one in encoded])
         questions = self._questions(encoded)
-        if isinstance(questions, Exception):
+        if isinstance(questions, tuple):
             if len(encoded) == 1:
-                failed = model_failure(encoded[0].item, questions)
+                failed = model_failure(encoded[0].item, *questions)
                 return [Evaluated(failure=failed.failure)]
             return [end for one in encoded for end in self._measured([one])]
         outcomes = [
@@ -283,7 +284,8 @@ class _Group:
             for one, end in zip(encoded, outcomes, strict=True)
         ]
 
-    def _questions(self, encoded: Sequence[Encoded]) -> PerturbedLogits | Exception:
+    def _questions(self, encoded: Sequence[Encoded]) -> PerturbedLogits | tuple[Exception, str]:
+        """The answers, or the error without its frames, and its traceback."""
         try:
             return PerturbedLogits.of(
                 self.model, encoded, self.request.long_text_join, lambda: self._beat(encoded)
@@ -291,10 +293,11 @@ class _Group:
         except (ConfigurationError, Stopped):
             raise
         except Exception as error:  # noqa: BLE001 - becomes the item's error row
+            trace = traceback_of(error)
             failed = error.with_traceback(None)  # its frames hold the tensors
         if is_out_of_memory(failed):
             give_back(self.model)
-        return failed
+        return failed, trace
 
     def _beat(self, encoded: Sequence[Encoded]) -> None:
         self._check_stop()

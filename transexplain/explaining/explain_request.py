@@ -125,8 +125,11 @@ class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
     """The observer's `should_stop` ended the work before the shard was complete."""
 
 
-def model_failure(item: Item, error: Exception) -> Explained:
-    """The end of an item that the model could not be run on, alone in its batch."""
+def model_failure(item: Item, error: Exception, traceback: str = "") -> Explained:
+    """The end of an item that the model could not be run on, alone in its batch.
+
+    `traceback` is that of the error, whose frames may be gone: they hold tensors.
+    """
     kind, message = "model-error", f"the model failed on item {item.id!r}: "
     if is_out_of_memory(error):
         kind = "out-of-memory"
@@ -136,7 +139,9 @@ def model_failure(item: Item, error: Exception) -> Explained:
             "device with more of it may help): "
         )
     message += f"{type(error).__name__}: {error}"
-    failure = ItemFailure(item_id=item.id, index=item.index, kind=kind, message=message)
+    failure = ItemFailure(
+        item_id=item.id, index=item.index, kind=kind, message=message, traceback=traceback
+    )
     return Explained(item=item, failure=failure)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.explaining.batch_sizes import Room, batches_of, is_out_of_memory
 from transexplain.explaining.explain_request import (
@@ -337,6 +338,7 @@ def _explain_batch(
     except (EngineError, ConfigurationError):
         raise
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        trace = traceback_of(error) if len(members) == 1 else ""
         failed = error.with_traceback(None)
     else:
         return [Later(model, member, explained, row) for row, member in enumerate(members)]
@@ -346,7 +348,7 @@ def _explain_batch(
             with steps_of(model).eagerly():
                 return _explain_batch(model, members, request, watch, room)
     if len(members) == 1:
-        return [model_failure(members[0].encoded.item, failed)]
+        return [model_failure(members[0].encoded.item, failed, trace)]
     return [
         one
         for half in _halves(members)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.explaining.batch_sizes import Room, batches_of, give_back, is_out_of_memory
 from transexplain.explaining.explain_request import (
@@ -206,6 +207,7 @@ def _attempt(
     except (EngineError, ConfigurationError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        trace = traceback_of(error) if len(members) == 1 else ""
         failed = error.with_traceback(None)
     freed = is_out_of_memory(failed) and give_back(model)
     if len(members) > 1:
@@ -225,7 +227,7 @@ def _attempt(
     if freed:
         with steps_of(model).eagerly():
             return _attempt(model, members, request, watch, room, budget)
-    return [model_failure(encoded.item, failed)]
+    return [model_failure(encoded.item, failed, trace)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

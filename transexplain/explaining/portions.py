@@ -6,31 +6,31 @@ from typing import TypeVar
 
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item, ItemFailure
+from transexplain.types.observer import Caution
 from transexplain.types.plans import Modality
 
 Entry = Item | ItemFailure | Encoded
 Some = TypeVar("Some", bound=Entry)
 
 
-def screened(
-    entries: Iterable[Some], quarantined: Mapping[str, str]
-) -> Iterator[Some | ItemFailure]:
-    """The stream with a failure in the place of each item in quarantine (id -> cause)."""
-    if not quarantined:
+def screened(entries: Iterable[Some], caution: Caution) -> Iterator[Some | ItemFailure]:
+    """The stream with a failure in the place of each item in quarantine."""
+    if not caution.quarantined:
         return iter(entries)
-    return (_screened(entry, quarantined) for entry in entries)
+    return (_screened(entry, caution) for entry in entries)
 
 
-def _screened(entry: Some, quarantined: Mapping[str, str]) -> Some | ItemFailure:
+def _screened(entry: Some, caution: Caution) -> Some | ItemFailure:
     item = _item_of(entry)
-    if item is None or item.id not in quarantined:
+    if item is None or item.id not in caution.quarantined:
         return entry
     return ItemFailure(
         item_id=item.id,
         index=item.index,
         kind="quarantined",
         message=f"item {item.id!r} ran alone when attempts ended, the last one: "
-        f"{quarantined[item.id]}",
+        f"{caution.quarantined[item.id]}",
+        traceback=caution.tracebacks.get(item.id, ""),
     )
 
 

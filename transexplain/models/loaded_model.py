@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from transexplain.error_frames import traceback_of
 from transexplain.errors import EngineError, ItemError
 from transexplain.models.calling import Caller, eval_mode, logits_of
 from transexplain.models.graph_inputs import changed, first_nodes
@@ -90,7 +91,13 @@ class Encoder(Protocol):
 
 def failure(item: Item, error: ItemError) -> ItemFailure:
     """The error row of `item`."""
-    return ItemFailure(item_id=item.id, index=item.index, kind=error.kind, message=str(error))
+    return ItemFailure(
+        item_id=item.id,
+        index=item.index,
+        kind=error.kind,
+        message=str(error),
+        traceback=traceback_of(error),
+    )
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:

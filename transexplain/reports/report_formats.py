@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -87,25 +87,54 @@ def plain(value: Any) -> Any:
 _FIRST: tuple[StatementKind, ...] = ("problem", "flagged", "clear", "unknown", "good", "fact")
 
 
+def pieces(summary: Summary) -> Iterator[dict[str, Any]]:
+    """The sections that this report has, each by itself: `name`, `html`, `document`.
+
+    `html` is escaped as in the whole page, for one with the same styles; `document` is JSON.
+    """
+    names = _names(summary, _shown(summary))
+    for name in SECTIONS:
+        section: Section = SECTIONS.load(name)
+        if section.present(summary):
+            fields = {one: plain(getattr(summary, one)) for one in section.of_summary}
+            own = plain(summary.sections.get(name))
+            yield {
+                "name": name,
+                "html": page(section.template, **names),
+                "document": fields if own is None else {**fields, name: own},
+            }
+
+
+def _shown(summary: Summary) -> list[Section]:
+    sections: list[Section] = [SECTIONS.load(name) for name in SECTIONS]
+    return [one for one in sections if one.present(summary)]
+
+
+def _names(summary: Summary, shown: Sequence[Section]) -> dict[str, Any]:
+    """What the templates of sections know."""
+    drawings = {name: drawn for one in shown for name, drawn in one.drawing(summary).items()}
+    return {
+        **drawings,
+        "s": summary,
+        "audited": summary.audited,
+        "counts": summary.counts,
+        "bar": data_uri(colour_bar()),
+        "class_phrase": lambda target, name: class_phrase(target, name, summary.audited.classes),
+        "noun": lambda count: things(summary.audited.modality, count),
+    }
+
+
 def render_html(summary: Summary) -> str:
     """One self-contained HTML page; pictures that can be read are embedded."""
-    sections: list[Section] = [SECTIONS.load(name) for name in SECTIONS]
-    shown = [one for one in sections if one.present(summary)]
-    drawings = {name: drawn for one in shown for name, drawn in one.drawing(summary).items()}
+    shown = _shown(summary)
     return page(
         "report.html.j2",
-        **drawings,
-        s=summary,
-        audited=summary.audited,
-        counts=summary.counts,
+        **_names(summary, shown),
         sections=shown,
         links=[link for one in shown if one.is_linked(summary) for link in one.links],
         findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
-        bar=data_uri(colour_bar()),
         scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
         marks_css=marks_css() + nodes_css(),
-        class_phrase=lambda target, name: class_phrase(target, name, summary.audited.classes),
-        noun=lambda count: things(summary.audited.modality, count),
     )
 
 

@@ -77,27 +77,41 @@ def spectrum(one: ClassStrategies) -> Markup:
 
 def render(report: StrategyReport) -> str:
     """One self-contained HTML page; pictures that can be read are embedded."""
+    found = report.strategies
+    clusters = [cluster for one in found.classes for cluster in one.clusters]
+    return page("strategies.html.j2", **_names(report), r=report, clusters=clusters)
+
+
+def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
+    """One class of a report by itself: `name`, `html` (escaped) and `document` (JSON)."""
+    one = next(one for one in report.strategies.classes if one.class_name == class_name)
+    return {
+        "name": class_name,
+        "html": page("strategies_class.html.j2", **_names(report), one=one) if one.clusters else "",
+        "document": {"notes": list(report.notes), **plain(one)},
+    }
+
+
+def _names(report: StrategyReport) -> dict[str, Any]:
+    """What the templates know."""
     found, explored = report.strategies, report.explored
-    return page(
-        "strategies.html.j2",
-        r=report,
-        e=explored,
-        s=found,
-        clusters=[cluster for one in found.classes for cluster in one.clusters],
-        exemplars=lambda one, cluster: _exemplars(report, one, cluster),
-        mean=_mean,
-        scale_of=_scale,
-        picture_of=lambda item: _picture(item, explored.root),
-        text_of=_text,
-        embedding=embedding,
-        spectrum=spectrum,
-        colour=colour,
-        why=lambda cluster: suspicion(cluster, found.modality),
-        bar=data_uri(colour_bar()),
-        class_phrase=lambda name: class_phrase(found.target, name, explored.classes),
-        noun=lambda count: things(found.modality, count),
-        percent=percent,
-    )
+    return {
+        "e": explored,
+        "s": found,
+        "exemplars": lambda one, cluster: _exemplars(report, one, cluster),
+        "mean": _mean,
+        "scale_of": _scale,
+        "picture_of": lambda item: _picture(item, explored.root),
+        "text_of": _text,
+        "embedding": embedding,
+        "spectrum": spectrum,
+        "colour": colour,
+        "why": lambda cluster: suspicion(cluster, found.modality),
+        "bar": data_uri(colour_bar()),
+        "class_phrase": lambda name: class_phrase(found.target, name, explored.classes),
+        "noun": lambda count: things(found.modality, count),
+        "percent": percent,
+    }
 
 
 def _exemplars(report: StrategyReport, one: ClassStrategies, cluster: Cluster) -> list[GalleryItem]:

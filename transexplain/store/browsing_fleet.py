@@ -8,7 +8,14 @@ from sqlalchemy import Subquery, and_, case, func, or_, select
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.result_tables import run_result
-from transexplain.store.schema import fire_delivery, run, schedule, schedule_fire, shard
+from transexplain.store.schema import (
+    fire_delivery,
+    run,
+    schedule,
+    schedule_fire,
+    schedule_receiver,
+    shard,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +95,36 @@ def schedule_rows(db: Database, *, errors: bool) -> list[dict[str, Any]]:
     """
     names = (*_SCHEDULE, "error") if errors else _SCHEDULE
     query = select(*(schedule.c[name] for name in names)).order_by(schedule.c.name)
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def receiver_rows(db: Database, name: str) -> list[dict[str, Any]]:
+    """The receivers of a schedule without their addresses, each with its last delivery.
+
+    `state` is None where nothing was to be delivered yet.
+    """
+    whose, made = schedule_receiver.c, fire_delivery.c
+    last = (
+        select(func.max(made.at))
+        .where(made.schedule == whose.schedule, made.number == whose.number)
+        .correlate(schedule_receiver)
+        .scalar_subquery()
+    )
+    query = (
+        select(
+            *(whose.number, whose.kind, made.at, made.state, made.attempts),
+            *(made.delivered, made.next_at),
+        )
+        .join_from(
+            schedule_receiver,
+            fire_delivery,
+            and_(made.schedule == whose.schedule, made.number == whose.number, made.at == last),
+            isouter=True,
+        )
+        .where(whose.schedule == name)
+        .order_by(whose.number)
+    )
     with db.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 

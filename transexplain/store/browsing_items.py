@@ -186,9 +186,12 @@ def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFai
     return None
 
 
+_FAILED = ("index", "item_id", "error_kind", "error", "traceback")
+
+
 def failed_page(db: Database, run_id: str, *, start: int, limit: int) -> list[ItemFailure]:
     """Items from row `start` on that could not be explained."""
-    columns = [item.c[name] for name in ("index", "item_id", "error_kind", "error")]
+    columns = [item.c[name] for name in _FAILED]
     query = (
         select(*columns)
         .where(item.c.run_id == run_id, item.c.error_kind.is_not(None), item.c.index >= start)
@@ -197,8 +200,10 @@ def failed_page(db: Database, run_id: str, *, start: int, limit: int) -> list[It
     )
     with db.read() as connection:
         return [
-            ItemFailure(item_id=name, index=row, kind=kind, message=error or "")
-            for row, name, kind, error in connection.execute(query)
+            ItemFailure(
+                item_id=name, index=row, kind=kind, message=error or "", traceback=trace or ""
+            )
+            for row, name, kind, error, trace in connection.execute(query)
         ]
 
 
@@ -212,15 +217,17 @@ class TroubledShard:
     state: str
     attempt: int
     worker: str | None
-    error: str | None  #: of the last attempt that failed, with its traceback where one was kept
+    error: str | None  #: of the last attempt that failed
+    traceback: str | None  #: of that error; None: no Python error, or none kept
     quarantined: Mapping[str, str]  #: item id -> why it is not run again
+    tracebacks: Mapping[str, str]  #: of items in quarantine that hung: where
 
 
 def troubled_shards(db: Database, run_id: str, limit: int) -> list[TroubledShard]:
     """Shards that gave up, had an error or have items in quarantine."""
-    names = ("index", "start", "stop", "state", "attempt", "worker", "error", "suspects")
+    names = ("index", "start", "stop", "state", "attempt", "worker", "error", "traceback")
     query = (
-        select(*(shard.c[name] for name in names))
+        select(*(shard.c[name] for name in names), shard.c.suspects)
         .where(
             shard.c.run_id == run_id,
             (shard.c.state == "dead") | shard.c.error.is_not(None) | shard.c.suspects.is_not(None),
@@ -232,8 +239,10 @@ def troubled_shards(db: Database, run_id: str, limit: int) -> list[TroubledShard
         rows = connection.execute(query).mappings().all()
     return [
         TroubledShard(
-            **{name: row[name] for name in names[:-1]},
-            quarantined=caution_of(row["suspects"]).quarantined,
+            **{name: row[name] for name in names},
+            quarantined=known.quarantined,
+            tracebacks=known.tracebacks,
         )
         for row in rows
+        for known in [caution_of(row["suspects"])]
     ]

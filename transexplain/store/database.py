@@ -70,6 +70,11 @@ class Database:
             ) from None
 
     @property
+    def url(self) -> str:
+        """As it was given, password and all, for another process to open."""
+        return self._given
+
+    @property
     def path(self) -> Path | None:
         """The file of an SQLite database; None for PostgreSQL and SQLite's own `file:` URIs."""
         file = self._url.database or ""

@@ -19,7 +19,7 @@ Document = Mapping[str, Mapping[str, Any]]
 
 
 def after_death(
-    document: Document | None, breadcrumb: Sequence[str] | None, cause: str
+    document: Document | None, breadcrumb: Sequence[str] | None, cause: str, traceback: str = ""
 ) -> tuple[Document | None, bool]:
     """The knowledge after an attempt died with the items `breadcrumb`; and whether it is new.
 
@@ -30,6 +30,7 @@ def after_death(
         return document, False
     deaths = dict(document["deaths"]) if document else {}
     quarantined = dict(document["quarantined"]) if document else {}
+    tracebacks = dict(document.get("tracebacks", {})) if document else {}
     if len(breadcrumb) > 1:
         news = any(name not in deaths for name in breadcrumb)
         deaths = dict.fromkeys(breadcrumb, 0) | deaths
@@ -39,7 +40,9 @@ def after_death(
         news = name not in quarantined
         if deaths[name] >= LONE_DEATHS:
             quarantined[name] = cause
-    return {"deaths": deaths, "quarantined": quarantined}, news
+            tracebacks |= {name: traceback} if traceback else {}
+    known = {"deaths": deaths, "quarantined": quarantined}
+    return (known | {"tracebacks": tracebacks} if tracebacks else known), news
 
 
 def caution_of(document: Document | None) -> Caution:
@@ -47,7 +50,11 @@ def caution_of(document: Document | None) -> Caution:
     if not document:
         return Caution()
     quarantined = dict(document["quarantined"])
-    return Caution(alone=frozenset(document["deaths"]) - set(quarantined), quarantined=quarantined)
+    return Caution(
+        alone=frozenset(document["deaths"]) - set(quarantined),
+        quarantined=quarantined,
+        tracebacks=dict(document.get("tracebacks", {})),
+    )
 
 
 def lease_expired() -> ColumnElement[bool]:
@@ -120,7 +127,9 @@ def cancel_shard(db: Database, run_id: str, shard_index: int, reason: str) -> bo
                 shard.c.index == shard_index,
                 shard.c.state.in_(("queued", "running")),
             )
-            .values(state="cancelled", lease_until=None, breadcrumb=None, error=reason)
+            .values(
+                state="cancelled", lease_until=None, breadcrumb=None, error=reason, traceback=None
+            )
         )
         if cancelled.rowcount == 0:
             return False
@@ -128,17 +137,19 @@ def cancel_shard(db: Database, run_id: str, shard_index: int, reason: str) -> bo
     return True
 
 
-def fail(db: Database, claim: Claim, message: str) -> str | None:
+def fail(db: Database, claim: Claim, message: str, traceback: str = "") -> str | None:
     """Record why the attempt failed; returns `queued`, `dead`, or None where it was not ours.
 
     It counts as one without progress: an error that no single item is to blame for.
     """
-    return _end(db, claim, (), message)
+    return _end(db, claim, (), message, traceback)
 
 
-def hang(db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str) -> str | None:
+def hang(
+    db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str, traceback: str = ""
+) -> str | None:
     """Record that the attempt hung while computing the items `breadcrumb`; returns as `fail`."""
-    return _end(db, claim, breadcrumb, cause)
+    return _end(db, claim, breadcrumb, cause, traceback)
 
 
 def expire(db: Database, run_id: str | None, worker_prefix: str) -> int:
@@ -189,21 +200,30 @@ def _ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def learned(row: RowMapping, breadcrumb: Sequence[str] | None, cause: str) -> dict[str, Any]:
+def learned(
+    row: RowMapping, breadcrumb: Sequence[str] | None, cause: str, traceback: str = ""
+) -> dict[str, Any]:
     """The columns with the knowledge about a shard whose attempt ended so."""
-    suspects, progress = after_death(row["suspects"], breadcrumb, cause)
+    suspects, progress = after_death(row["suspects"], breadcrumb, cause, traceback)
     fruitless = 0 if progress else row["fruitless"] + 1
-    return {"fruitless": fruitless, "suspects": suspects, "error": cause}
+    return {
+        "fruitless": fruitless,
+        "suspects": suspects,
+        "error": cause,
+        "traceback": traceback or None,
+    }
 
 
-def _end(db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str) -> str | None:
+def _end(
+    db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str, traceback: str
+) -> str | None:
     with db.begin() as connection:
         limit = require(connection, claim.run_id).max_attempts
         query = select(shard).where(*_ours(claim)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
             return None
-        known = learned(row, breadcrumb, cause)
+        known = learned(row, breadcrumb, cause, traceback)
         state = "dead" if known["fruitless"] >= limit else "queued"
         connection.execute(
             held(claim).values(state=state, lease_until=None, breadcrumb=None, **known)

@@ -166,7 +166,7 @@ def failure_examples(
     found: dict[str, tuple[int, list[ItemFailure]]] = {}
     for kind, number in failure_kinds(db, run_id).items():
         query = (
-            select(item.c.item_id, item.c.index, item.c.error)
+            select(item.c.item_id, item.c.index, item.c.error, item.c.traceback)
             .where(item.c.run_id == run_id, _failed(), item.c.error_kind == kind)
             .order_by(item.c.index)
             .limit(count)
@@ -175,7 +175,10 @@ def failure_examples(
             rows = connection.execute(query).all()
         found[kind] = (
             number,
-            [ItemFailure(item_id=i, index=n, kind=kind, message=why) for i, n, why in rows],
+            [
+                ItemFailure(item_id=name, index=row, kind=kind, message=why, traceback=trace or "")
+                for name, row, why, trace in rows
+            ],
         )
     return found
 

@@ -22,7 +22,7 @@ from transexplain.store.schema import (
 WITHOUT: Mapping[Table, frozenset[str]] = {
     **{table: frozenset() for table in RESULT_TABLES},
     run: frozenset(),
-    shard: frozenset(("error", "breadcrumb", "suspects")),
+    shard: frozenset(("error", "traceback", "breadcrumb", "suspects")),
     schedule: frozenset(("spec", "error")),
     schedule_fire: frozenset(),
     schedule_receiver: frozenset(("address",)),

@@ -12,6 +12,7 @@ from transexplain.types.items import ItemFailure
 from transexplain.types.plans import ShardResult
 
 Row = dict[str, Any]
+_ALIKE = 3
 LEDGER_ENTRIES = (
     "inputs",
     "special",
@@ -25,9 +26,18 @@ LEDGER_ENTRIES = (
 
 
 def failure_rows(run_id: str, result: ShardResult) -> list[Row]:
-    """A row of the table `item` for each item that could not be explained."""
+    """A row of the table `item` for each item that could not be explained.
+
+    Equal tracebacks, which say nothing of an item, are kept with the first `_ALIKE` of a shard.
+    """
     key = {"run_id": run_id, "shard": result.shard.index, "truncated": False}
-    return [{**key, **_failure_row(one)} for one in result.failures]
+    seen: Counter[str] = Counter()
+    rows = []
+    for one in result.failures:
+        seen[one.traceback] += 1
+        kept = one.traceback if seen[one.traceback] <= _ALIKE else ""
+        rows.append({**key, **_failure_row(one), "traceback": kept or None})
+    return rows
 
 
 def _failure_row(failure: ItemFailure) -> Row:

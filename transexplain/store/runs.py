@@ -48,6 +48,7 @@ class ShardStatus:
     worker: str | None  #: the last that claimed it
     lease_left: float | None  #: seconds; negative: expired; None: nobody holds it
     error: str | None  #: of the last attempt that failed
+    traceback: str | None  #: of that error, see `error_frames`
     seconds: float | None  #: computing, of the attempt that was saved
     fruitless: int = 0  #: attempts that ended without progress, since the last that made any
     breadcrumb: tuple[str, ...] = ()  #: ids of the items in hand, or that a dead attempt had

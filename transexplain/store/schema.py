@@ -65,6 +65,7 @@ shard = Table(
     Column("hinted", Double),  # when the last message about it was sent
     Column("worker", AnyText),
     Column("error", AnyText),  # of the last attempt that failed
+    Column("traceback", AnyText),  # of that error; NULL: not raised here, or not kept
     Column("seconds", Double),  # computing, of the attempt that was saved
     Column("explained", Integer, nullable=False),  # items; progress needs no count over items
     Column("failed", Integer, nullable=False),  # items
@@ -98,6 +99,7 @@ item = Table(
     Column("error", AnyText),
     Column("margin", Double),  # see noteworthy.py; NULL: not wrong, or saved before it was kept
     Column("raw_label", AnyText),  # as the dataset spells it; NULL: none, or saved before
+    Column("traceback", AnyText),  # of the error; NULL: not raised, not kept, or saved before
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item_id"),
     Index(

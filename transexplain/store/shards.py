@@ -176,6 +176,7 @@ def list_shards(
                 worker=row["worker"],
                 lease_left=row["lease_left"],
                 error=row["error"],
+                traceback=row["traceback"],
                 seconds=row["seconds"],
                 fruitless=row["fruitless"],
                 breadcrumb=tuple(row["breadcrumb"] or ()),
@@ -212,7 +213,7 @@ def _next(
 def _knowledge(free: RowMapping) -> dict[str, Any]:
     """The columns with the knowledge about the shard, now that it is free."""
     if free["state"] == "queued" or free["void"]:  # a clock set back is no death
-        return {name: free[name] for name in ("fruitless", "suspects", "error")}
+        return {name: free[name] for name in ("fruitless", "suspects", "error", "traceback")}
     died = (
         f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
         "result (killed, crashed, out of memory or cut off)"

@@ -190,7 +190,11 @@ def _item(row: Row[Any]) -> ItemOutcome | ItemFailure:
     value = row._mapping  # `row.index` would be the tuple's own method
     if row.error_kind is not None:
         return ItemFailure(
-            item_id=row.item_id, index=value["index"], kind=row.error_kind, message=row.error
+            item_id=row.item_id,
+            index=value["index"],
+            kind=row.error_kind,
+            message=row.error,
+            traceback=row.traceback or "",
         )
     return ItemOutcome(
         item_id=row.item_id,

@@ -85,6 +85,8 @@ class ItemFailure:
     index: int
     kind: str  #: empty-text | null | invalid-utf8 | malformed-row | bad-image | too-long | ...
     message: str
+    #: where it was raised, see `error_frames`; "": nowhere, or not kept
+    traceback: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

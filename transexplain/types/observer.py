@@ -13,6 +13,7 @@ class Caution:
 
     alone: frozenset[str] = frozenset()  #: ids of items that share a batch with no other
     quarantined: Mapping[str, str] = field(default_factory=dict)  #: id -> why it is not run again
+    tracebacks: Mapping[str, str] = field(default_factory=dict)  #: of these, where it is known
 
 
 NO_CAUTION = Caution()

@@ -19,6 +19,7 @@ from transexplain.analysis.groups.mention_matching import (
     mentions_of,
 )
 from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.error_frames import traceback_of
 from transexplain.errors import ItemError
 from transexplain.types.items import (
     Ambiguity,
@@ -138,7 +139,13 @@ class FoundEntities:
 def unrecognised(item_id: str, index: int, error: ItemError) -> ItemFailure:
     """The failure of an item whose text the recogniser fails on."""
     message = f"item {item_id!r}: {error}"
-    return ItemFailure(item_id=item_id, index=index, kind=error.kind, message=message)
+    return ItemFailure(
+        item_id=item_id,
+        index=index,
+        kind=error.kind,
+        message=message,
+        traceback=traceback_of(error),
+    )
 
 
 def _text_of(item: Item) -> str | None:

@@ -243,6 +243,7 @@ _FAILURE: Columns[ItemFailure] = (
     *_ITEM,
     Column("kind", lambda one: one.kind),
     Column("message", lambda one: one.message),
+    Column("traceback", lambda one: one.traceback or None),
 )
 
 

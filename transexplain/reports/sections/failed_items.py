@@ -15,6 +15,7 @@ class FailureExample:
 
     item_id: str
     message: str
+    traceback: str = ""  #: where it was raised, without texts and values; "": not kept
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,10 @@ def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
         FailureKind(
             kind=kind,
             count=count,
-            examples=tuple(FailureExample(item_id=o.item_id, message=o.message) for o in some),
+            examples=tuple(
+                FailureExample(item_id=o.item_id, message=o.message, traceback=o.traceback)
+                for o in some
+            ),
         )
         for kind, (count, some) in sorted(found.items(), key=lambda e: (-e[1][0], e[0]))
     )

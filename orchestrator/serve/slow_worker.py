@@ -1,0 +1,119 @@
+"""What takes seconds or minutes of a run, made in a process that ends with it: the memory goes too.
+
+It reads the store as the server does, and sends pieces of pages with their JSON back by a pipe.
+"""
+
+import json
+import logging
+import os
+import signal
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from orchestrator.serve.live_worker import end_with_parent
+from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.store.database import Database
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """A piece of a page, compressed."""
+
+    name: str
+    packed_html: bytes
+    packed_document: bytes  #: JSON
+
+    @property
+    def html(self) -> str:
+        """Escaped already, by the templates that drew it."""
+        return zlib.decompress(self.packed_html).decode()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        found: dict[str, Any] = json.loads(zlib.decompress(self.packed_document))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What is to be made."""
+
+    kind: str  #: a key of `JOBS`
+    run_id: str
+    finished: float | None  #: of the run: reopened, it is another one
+    class_name: str = ""
+
+
+def work(connection: Connection, url: str, job: Job) -> None:
+    """Make the pieces, send them and end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # its parent ends it
+    threading.Thread(target=end_with_parent, name="parent-watch", daemon=True).start()
+    os.nice(10)  # pages come first
+    connection.send(made(url, job))
+
+
+def made(url: str, job: Job) -> list[Piece] | str:
+    """The pieces, or why there are none."""
+    try:
+        with Database(url, read_only=True) as db:
+            return list(map(_piece, JOBS[job.kind](db, job)))
+    except TransExplainError as error:
+        return str(error)
+    except Exception:
+        log.exception("%s of run %s", job.kind, job.run_id)
+        return "The server met an error of its own, which its log describes."
+
+
+def _piece(made: Mapping[str, Any]) -> Piece:
+    document = json.dumps(made["document"], allow_nan=False).encode("ascii")
+    return Piece(
+        name=made["name"],
+        packed_html=zlib.compress(made["html"].encode(), 3),
+        packed_document=zlib.compress(document, 3),
+    )
+
+
+_Made = Iterable[Mapping[str, Any]]  # `name`, `html` and `document`
+
+
+def _report(db: Database, job: Job) -> _Made:
+    """The sections of the report of what is saved by now."""
+    from transexplain.reports.report_formats import pieces
+    from transexplain.reports.summary import summarise
+
+    return pieces(summarise(db, job.run_id))
+
+
+def _clusters(db: Database, job: Job) -> _Made:
+    """How the explanations of one class cluster, for the first target that explains it."""
+    from transexplain.analysis.strategies.discover_strategies import discover
+    from transexplain.reports.strategies_page import class_piece
+    from transexplain.reports.strategies_report import strategy_report
+    from transexplain.store.runs import get
+
+    refused: list[ConfigurationError] = []
+    for target in (None, *get(db, job.run_id).plan.targets):
+        try:
+            found = discover(
+                db, job.run_id, target=target, class_name=job.class_name, sample=CLUSTERED
+            )
+        except ConfigurationError as error:
+            refused.append(error)
+        else:
+            return [class_piece(strategy_report(db, found), job.class_name)]
+    raise refused[0]
+
+
+CLUSTERED = 1_000  #: items of a class, at most
+JOBS: Mapping[str, Callable[[Database, Job], _Made]] = {
+    "report": _report,
+    "clusters": _clusters,
+}

@@ -1,0 +1,132 @@
+"""What a process beside the server makes: the report's sections, clusters of a class."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from report_samples import Visible, biased_run, explained_text, stored_run
+from starlette.testclient import TestClient
+
+from orchestrator.serve import slow_desk
+from orchestrator.serve.links import link
+from orchestrator.serve.replies import RefusedError
+from orchestrator.serve.slow_desk import SlowDesk
+from orchestrator.serve.slow_worker import Job
+from transexplain.reports.report_formats import pieces
+from transexplain.reports.sections import SECTIONS
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
+
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture
+def slow_process() -> None:
+    """The test has the process itself, not its work in this one."""
+
+
+def ready(client: TestClient, address: str, seconds: float = 60.0) -> dict[str, Any]:
+    """The JSON of a page when what it waits for is there."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        answer = client.get(f"{address}.json")
+        assert answer.status_code == 200, answer.text
+        if not answer.json()["waiting"]:
+            return answer.json()
+        time.sleep(0.02)
+    raise AssertionError(f"{address} was not made")
+
+
+@pytest.mark.exhaustive
+def test_the_sections_are_those_of_the_report(
+    client: TestClient, db: Database, run_id: str
+) -> None:
+    found = ready(client, link("runs", run_id, "report"))
+    own = {one["name"]: one["document"] for one in pieces(summarise(db, run_id))}
+    assert found["sections"].keys() == own.keys() and len(own) >= 8
+    assert found["sections"]["data"] == own["data"]
+    page = client.get(link("runs", run_id, "report")).text
+    for name in own:
+        assert f"section={name}" in page
+    assert 'id="untested"' in page and 'id="examples"' in page
+    alone = client.get(f"{link('runs', run_id, 'report')}?section=untested").text
+    assert 'id="untested"' in alone and 'id="examples"' not in alone
+    assert client.get(f"{link('runs', run_id, 'report')}?section=none").status_code == 422
+
+
+def test_the_run_page_opens_what_it_lacks_and_leads_there_without_a_script(
+    client: TestClient, run_id: str
+) -> None:
+    page = client.get(link("runs", run_id)).text
+    assert "toggle from:closest details once" in page
+    links = {attrs.get("href") for tag, attrs in Visible(page).tags if tag == "a"}
+    for name in set(SECTIONS) - {"failures"}:
+        assert link("runs", run_id, "report", section=name) in links
+    held = ready(client, link("runs", run_id, "report"))["sections"]
+    later = client.get(link("runs", run_id)).text
+    for name in set(SECTIONS) - {"failures"}:
+        assert (f"section={name}" in later) == (name in held)
+
+
+def test_a_run_that_works_shows_what_is_saved(client: TestClient, db: Database) -> None:
+    run_id = biased_run(db, leave=2)
+    found = ready(client, link("runs", run_id, "report"))
+    assert found["at"] and found["sections"]
+    page = client.get(link("runs", run_id, "report")).text
+    assert "the run still works" in page and 'hx-trigger="every 30s"' in page
+
+
+def test_why_there_are_no_clusters_is_said(client: TestClient, db: Database, run_id: str) -> None:
+    address = link("runs", run_id, "classes", "no <b>such", "clusters")
+    found = ready(client, address)
+    assert "no <b>such" in found["error"] and found["sections"] == {}
+    assert "no <b>such" not in client.get(address).text
+    few = stored_run(db, [explained_text(0, "good tea", "positive")])
+    address = link("runs", few, "classes", "positive", "clusters")
+    assert ready(client, address)["error"] is None
+    assert "Too few items" in client.get(address).text
+
+
+@pytest.mark.exhaustive
+def test_a_process_makes_it_and_ends(client: TestClient, slow_process: None, run_id: str) -> None:
+    found = ready(client, link("runs", run_id, "report"), 120.0)
+    assert found["error"] is None and "untested" in found["sections"]
+    found = ready(client, link("runs", run_id, "classes", "positive", "clusters"), 120.0)
+    assert found["error"] is None and found["sections"]["positive"]["clusters"]
+
+
+def test_so_many_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlowDesk, "_run", lambda desk: None)
+    desk = SlowDesk("sqlite:///none.db")
+    for number in range(slow_desk._WAITING):
+        assert desk.found(_job(number), moving=False).waiting
+    assert desk.found(_job(0), moving=False).waiting, "one that waits already"
+    with pytest.raises(RefusedError) as refused:
+        desk.found(_job(-1), moving=False)
+    assert refused.value.status == 503
+    desk.close()
+
+
+def test_what_was_made_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(_desk: SlowDesk, job: Job) -> str:
+        made.append(job.run_id)
+        return "it failed"
+
+    monkeypatch.setattr(SlowDesk, "_made", make)
+    desk = SlowDesk("sqlite:///none.db")
+    desk.found(_job(1), moving=False)
+    until = time.monotonic() + 10
+    while desk.found(_job(1), moving=False, begin=False).waiting and time.monotonic() < until:
+        time.sleep(0.01)
+    found = desk.found(_job(1), moving=False)
+    assert found.error == "it failed" and not found.waiting and made == ["run-1"]
+    monkeypatch.setattr(slow_desk, "_FRESH", -1.0)
+    assert desk.found(_job(1), moving=False).waiting, "what failed is tried again later"
+    desk.close()
+
+
+def _job(number: int) -> Job:
+    return Job(kind="report", run_id=f"run-{number}", finished=1.0)
