@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "atomic_write",
         "interpreter",
     ),
+    ("remote_files",),
     ("types",),
     ("registry", "settings", "environment"),
     ("migrations",),
@@ -50,6 +51,7 @@ TORCH_FREE = {
     "rank_correlation",
     "atomic_write",
     "interpreter",
+    "remote_files",
     "errors",
     "version",
 }
