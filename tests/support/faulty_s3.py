@@ -45,7 +45,7 @@ class FaultyS3:
             return _refused(environ, start, "503 Slow Down", "SlowDown")
         if way == "reset":
             _cut(environ)
-            return []
+            raise ConnectionResetError("asked for")  # which the server passes over in silence
         body = b"".join(self._application(environ, start))
         if environ["REQUEST_METHOD"] == "GET" and not environ["QUERY_STRING"]:
             self.given += len(body)
