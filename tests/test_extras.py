@@ -24,7 +24,7 @@ EXTRAS = {
 }
 FEATURES = (
     *("excel", "flow", "large", "mlflow", "molecules", "notebook"),
-    *("serve", "signing", "superpixels", "tracing", "training", "wandb"),
+    *("s3", "serve", "signing", "superpixels", "tracing", "training", "wandb"),
 )
 OPTIONAL = {
     *(
@@ -37,7 +37,17 @@ OPTIONAL = {
         "mlflow",
         "openpyxl",
     ),
-    *("gliner", "pandas", "rdkit", "securesystemslib", "skimage", "spacy", "wandb", "wordfreq"),
+    *(
+        "gliner",
+        "pandas",
+        "rdkit",
+        "s3fs",
+        "securesystemslib",
+        "skimage",
+        "spacy",
+        "wandb",
+        "wordfreq",
+    ),
     *("opentelemetry", "starlette", "uvicorn"),
 }
 
@@ -57,6 +67,7 @@ def test_all_and_dev_have_the_packages_of_the_features() -> None:
         "large",
         "molecules",
         "notebook",
+        "s3",
         "serve",
         "signing",
         "superpixels",

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "interpreter",
         "error_frames",
     ),
+    ("remote_files",),
     ("types",),
     ("registry", "settings", "environment"),
     ("migrations",),
@@ -52,6 +53,7 @@ TORCH_FREE = {
     "atomic_write",
     "interpreter",
     "error_frames",
+    "remote_files",
     "errors",
     "version",
 }

@@ -8,6 +8,7 @@
     │   ├── ModelLoadError           the model directory, id or checkpoint
     │   ├── DataSourceError          the dataset file, folder or column
     │   ├── LexiconError             the entity-group file
+    │   ├── RemoteFileError          a URL that names no file, or that must not be used
     │   └── TargetError              a class name or target that the model does not have
     ├── EngineError                  exit 2: an operator of the model has no rule
     ├── ItemError                    one item only; becomes an item error row, never ends a run
@@ -15,6 +16,7 @@
         ├── DatabaseError            database unreachable or at the wrong revision
         │   └── DamagedRowError      a row does not hold what this program writes there
         ├── BrokerError              broker unreachable
+        ├── ObjectStoreError         an object store is away or refuses the credentials
         ├── WebhookError             the receiver of a verdict is away or refuses it
         └── FencedError              another worker holds the shard now; this result is dropped
 
@@ -70,6 +72,10 @@ class LexiconError(ConfigurationError):
     """The entity-group file is wrong."""
 
 
+class RemoteFileError(ConfigurationError):
+    """A URL names no file, names one that changed, or must not be used."""
+
+
 class TargetError(ConfigurationError):
     """A target names a class that the model does not have, or can be read in two ways."""
 
@@ -102,6 +108,10 @@ class DamagedRowError(DatabaseError):
 
 class BrokerError(InfrastructureError):
     """The message broker cannot be reached."""
+
+
+class ObjectStoreError(InfrastructureError):
+    """An object store is away or refuses the credentials; the same request may succeed later."""
 
 
 class WebhookError(InfrastructureError):
