@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from transexplain.models.loaded_model import Encoded, Encoder
+from transexplain.models.loaded_model import Encoded, Encoder, Padded
 from transexplain.types.items import Item, ItemFailure
 
 
