@@ -2,7 +2,6 @@
 
 import faulthandler
 import logging
-import math
 import os
 import re
 import socket
@@ -108,9 +107,8 @@ class LeaseKeeper:
     its next batch.
 
     A first attempt notes its batches at most every `NOTE_EVERY` seconds, so its breadcrumb may be
-    a few short batches old; those of batches that are shorter than that are written by the thread
-    that renews the lease, while the batch runs. A later attempt notes all, and when a batch is
-    over, too: its breadcrumb is what the process died in.
+    a few short batches old. A later one notes all, and when a batch is over, too: its breadcrumb
+    is what the process died in.
     """
 
     def __init__(
@@ -139,9 +137,8 @@ class LeaseKeeper:
         self._exact = claim.attempt > 1
         self._batch: tuple[str, ...] = ()
         self._left: set[str] = set()
-        self._noted = self._batch_began = float("-inf")
-        self._due = False  # the thread has to note a batch
         self._working: int | None = None  # the thread that computes
+        self._noted = float("-inf")
         self._moved = time.monotonic()
         keep = partial(copy_context().run, self._keep)  # its lines belong to the same shard
         self._thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
@@ -174,11 +171,8 @@ class LeaseKeeper:
         self._moved, self._deadline = time.monotonic(), self._item_deadline
         self._batch, self._left = tuple(item_ids), set(item_ids)
         self._working = threading.get_ident()
-        since, self._batch_began = self._moved - self._batch_began, self._moved
-        if self._exact or since >= NOTE_EVERY:
+        if self._exact or self._moved - self._noted >= NOTE_EVERY:
             self._note()
-        else:
-            self._due = True
 
     def item_done(self, *item_ids: str) -> None:
         """Items ended: progress."""
@@ -209,7 +203,7 @@ class LeaseKeeper:
                 self._lost.set()
         except DatabaseError:
             return  # without a breadcrumb the work is worth as much
-        self._noted, self._due = time.monotonic(), False
+        self._noted = time.monotonic()
 
     def _keep(self) -> None:
         renewed = time.monotonic()
@@ -220,16 +214,13 @@ class LeaseKeeper:
             if time.monotonic() - renewed >= self._lease_seconds / 3:
                 renewed = time.monotonic()
                 self._renew()
-            if self._due and time.monotonic() - self._noted >= NOTE_EVERY and self._batch:
-                self._note()
 
     def _pause(self, renewed: float) -> float:
         now = time.monotonic()
         next_beat = renewed + self._lease_seconds / 3 - now
         hung = self._moved + self._deadline + 0.01 - now
-        note = math.inf if self._exact else NOTE_EVERY
         # the deadline grows short when the first batch begins, while this thread sleeps
-        return max(0.01, min(next_beat, hung, self._item_deadline, note))
+        return max(0.01, min(next_beat, hung, self._item_deadline))
 
     def _renew(self) -> None:
         if self._lost.is_set():

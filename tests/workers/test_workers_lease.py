@@ -21,7 +21,9 @@ class Clock:
         self.now, self.end = 0.0, 0.0
         self.waits: list[float] = []
         self.thread: dict[str, Any] = {}
-        threads = SimpleNamespace(Event=lambda: Alarm(self), Thread=self._thread)
+        threads = SimpleNamespace(
+            Event=lambda: Alarm(self), Thread=self._thread, get_ident=lambda: 0
+        )
         monkeypatch.setattr(heartbeat, "threading", threads)
         monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: self.now))
 
@@ -138,7 +140,7 @@ def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) ->
     held = keeper(batch=["a", "b"], lease_seconds=60.0, item_deadline=5.0, printed=printed)
     assert clock.run(until=100.0) == [5.0, 0.01]
     cause = "attempt 1: it hung, no progress within 5 seconds"
-    assert store.requested[-1] == (5.01, "hang", ("a", "b"), cause)
+    assert store.requested[-1] == (5.01, "hang", ("a", "b"), cause, "")
     assert printed == [
         "run r shard 0: items 'a', 'b' made no progress within 5 seconds; this process ends "
         "(status 70)"

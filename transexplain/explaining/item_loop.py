@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,11 +22,12 @@ from transexplain.explaining.explain_request import (
 )
 from transexplain.explaining.long_texts import explain_in_windows
 from transexplain.explaining.other_thread import OtherThread
+from transexplain.explaining.padding_ahead import PaddingAhead, encoded_of
 from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.methods.batch_explanation import BatchExplanation
-from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Padded
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
 from transexplain.types.targets import parse_target
@@ -53,36 +53,6 @@ class Later:
             self._given = None  # the arrays of the batch may go
         assert self._made is not None
         return self._made
-
-
-class PaddingAhead:
-    """Pads the batch that comes next in another thread, while the device has this one."""
-
-    def __init__(self, model: LoadedModel, executor: Executor | None) -> None:
-        """Without an `executor` nothing is padded before it is asked for."""
-        self._model, self._executor = model, executor
-        self._next: tuple[list[Member], Future[Padded]] | None = None
-
-    def begin(self, members: list[Member]) -> None:
-        """Pad these: they are the next ones."""
-        if self._executor is not None:
-            padding = self._executor.submit(self._model.padded, _encoded_of(members))
-            self._next = members, padding
-
-    def batch(self, members: list[Member]) -> Callable[[], Batch]:
-        """What gives the batch of these, on the device; the call raises as `collate`."""
-        known, self._next = self._next, None
-        if known is None or known[0] is not members:
-            return lambda: self._model.collate(_encoded_of(members))
-        return partial(_moved, known[1])
-
-
-def _moved(padding: "Future[Padded]") -> Batch:
-    return padding.result()()
-
-
-def _encoded_of(members: Sequence[Member]) -> list[Encoded]:
-    return [member.encoded for member in members]
 
 
 class Silent:
@@ -124,7 +94,7 @@ def explain_items(
     """
     _check_modality(model, request)
     room, watch = Room(request.batch_tokens, model), observer or Silent()
-    ahead = PaddingAhead(model, None)
+    ahead = PaddingAhead(model, beside=False)
     for given in portions(items, read_together(model), alone):
         for end in _explain_some(model, given, request, watch, room, ahead):
             yield _made(end)
@@ -157,36 +127,31 @@ def explain_beside(
         while ends:  # one by one, as to free thousands at once would hold up all threads
             take(_made(ends.pop()))
 
-    def made(ends: Sequence[Explained | Later]) -> None:
-        for end in ends:
-            _made(end)
-
     other = OtherThread()
     other.start()
-    padding = ThreadPoolExecutor(1, "padding")
-    ahead = PaddingAhead(model, padding)
     try:
-        for given in portions(items, read_together(model), alone):
-            ends = _explain_some(
-                model,
-                given,
-                request,
-                watch,
-                room,
-                ahead,
-                lambda some: other.soon(partial(made, some)),
-            )
-            early(map(_made, ends))
-            other.soon(partial(taken, ends))
-            del ends  # the other thread frees them
+        with PaddingAhead(model, beside=True) as ahead:
+            for given in portions(items, read_together(model), alone):
+                soon = partial(_soon, other)
+                ends = _explain_some(model, given, request, watch, room, ahead, soon)
+                early(map(_made, ends))
+                other.soon(partial(taken, ends))
+                del ends  # the other thread frees them
     except BaseException:
         other.end()
         other.join()
         raise
-    finally:
-        padding.shutdown(cancel_futures=True)
     other.end()
     return other.over
+
+
+def _soon(other: OtherThread, ends: Sequence[Explained | Later]) -> None:
+    other.soon(partial(_all_made, ends))
+
+
+def _all_made(ends: Sequence[Explained | Later]) -> None:
+    for end in ends:
+        _made(end)
 
 
 def _made(end: Explained | Later) -> Explained:
@@ -294,7 +259,7 @@ def _explain_whole(
             budget = room.positions
             batches = _planned(model, [one for batch in batches for one in batch], budget)
         members = batches.popleft()
-        encoded = _encoded_of(members)
+        encoded = encoded_of(members)
         if not room.holds(encoded):
             batches.extendleft(reversed(_halves(members)))
             continue
@@ -333,7 +298,7 @@ def _explain_batch(
 
     watch.batch_started([member.encoded.item.id for member in members])
     try:
-        batch = model.collate(_encoded_of(members)) if collated is None else collated()
+        batch = model.collate(encoded_of(members)) if collated is None else collated()
         explained = request.run(model, batch, resolve)
     except (EngineError, ConfigurationError):
         raise
@@ -343,7 +308,7 @@ def _explain_batch(
     else:
         return [Later(model, member, explained, row) for row, member in enumerate(members)]
     if is_out_of_memory(failed):
-        freed = room.was_too_small_for(_encoded_of(members))
+        freed = room.was_too_small_for(encoded_of(members))
         if freed and len(members) == 1:
             with steps_of(model).eagerly():
                 return _explain_batch(model, members, request, watch, room)
