@@ -175,15 +175,15 @@ def test_a_batch_is_what_the_transform_makes_of_each() -> None:
     made = encoded(by, *shown)
     assert all(isinstance(one.inputs, PixelBytes) for one in made)
     wanted = torch.stack([transform(one) for one in shown])
-    assert torch.equal(by.collate(made).inputs["pixel_values"], wanted)
-    assert torch.equal(plain.collate(encoded(plain, *shown)).inputs["pixel_values"], wanted)
+    assert torch.equal(by.padded(made)().inputs["pixel_values"], wanted)
+    assert torch.equal(plain.padded(encoded(plain, *shown))().inputs["pixel_values"], wanted)
     assert [one.features for one in made] == [one.features for one in encoded(plain, *shown)]
     # beside one that was given encoded, and beside one of another table
     given = encoded(by, {"pixel_values": wanted[0]})
     foreign = encoded(other, shown[1])
-    mixed = by.collate([*given, made[2], *foreign]).inputs["pixel_values"]
+    mixed = by.padded([*given, made[2], *foreign])().inputs["pixel_values"]
     assert torch.equal(mixed[:2], wanted[[0, 2]])
-    assert torch.equal(mixed[2], other.collate(foreign).inputs["pixel_values"][0])
+    assert torch.equal(mixed[2], other.padded(foreign)().inputs["pixel_values"][0])
 
 
 def test_bytes_travel_and_are_a_mapping() -> None:
