@@ -23,7 +23,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "encode": ("transexplain.explaining.explain_request:Request.encode",),
     "batch": (
         "transexplain.explaining.item_loop:batches_of",
-        "transexplain.models.loaded_model:LoadedModel.collate",
+        "transexplain.models.loaded_model:LoadedModel.padded",
     ),
     "records": (
         "transexplain.methods.batch_explanation:explain_targets",

@@ -187,7 +187,15 @@ def quick(module: str, *words: str, folder: Path) -> dict[str, Any]:
 def on_card(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any], str]:
     """What the benchmark for cards prints on a CPU with toy sizes, its JSON and its Markdown."""
     folder = tmp_path_factory.mktemp("card")
-    words = ["--quick", "--device", "cpu", "--markdown", str(folder / "figures.md")]
+    words = [
+        "--quick",
+        "--minutes",
+        "20",
+        "--device",
+        "cpu",
+        "--markdown",
+        str(folder / "figures.md"),
+    ]
     found = quick("gpu", *words, folder=folder)
     markdown = (folder / "figures.md").read_text(encoding="utf-8")
     return found["printed"], found["figures"], markdown

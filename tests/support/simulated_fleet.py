@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import RLock
+from threading import RLock, get_ident
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -488,7 +488,9 @@ class Fleet:
         """The package's modules see this world's threads, time, broker and computing."""
         world = self.world
         threads = SimpleNamespace(
-            Thread=lambda **options: Thread(world, **options), Event=lambda: Event(world)
+            Thread=lambda **options: Thread(world, **options),
+            Event=lambda: Event(world),
+            get_ident=get_ident,
         )
         clock = SimpleNamespace(monotonic=world.monotonic)
         prepared = SimpleNamespace(plan=self._plan, shards=self._shards, place=QueuePlace())

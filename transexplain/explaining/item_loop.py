@@ -130,7 +130,8 @@ def explain_beside(
     other = OtherThread()
     other.start()
     try:
-        with PaddingAhead(model, beside=True) as ahead:
+        # what ends the process while it is padded ahead would be blamed on the batch before
+        with PaddingAhead(model, beside=not alone) as ahead:
             for given in portions(items, read_together(model), alone):
                 soon = partial(_soon, other)
                 ends = _explain_some(model, given, request, watch, room, ahead, soon)

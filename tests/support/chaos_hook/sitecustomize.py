@@ -28,7 +28,7 @@ if "CHAOS_FOLDER" in os.environ and (
     KILLS, HANGS, EATS = (os.environ.get(f"CHAOS_{name}") for name in ("KILLS", "HANGS", "EATS"))
     ROOM, BITE = 2**30, 2**26  # bytes: what a worker may take, and how much the eater takes at once
 
-    collate = LoadedModel.collate
+    padded = LoadedModel.padded
     save = results.save
     saving = threading.local()
 
@@ -45,18 +45,24 @@ if "CHAOS_FOLDER" in os.environ and (
             eaten.append(torch.ones(BITE // 4))
 
     def poisonous(self, encoded):
+        """What moves a batch to the device, where its poison works."""
         ids = {one.item.id for one in encoded}
-        with (FOLDER / "batches").open("a", encoding="ascii") as file:
-            file.write(f"{time.time()} {os.getpid()} {len(ids)}\n")
-        time.sleep(SLOWLY)
-        if KILLS in ids:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if HANGS in ids:
-            time.sleep(3600)
-        if EATS in ids:
-            limit_memory()
-            eat()
-        return collate(self, encoded)
+        move = padded(self, encoded)
+
+        def moved():
+            with (FOLDER / "batches").open("a", encoding="ascii") as file:
+                file.write(f"{time.time()} {os.getpid()} {len(ids)}\n")
+            time.sleep(SLOWLY)
+            if KILLS in ids:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if HANGS in ids:
+                time.sleep(3600)
+            if EATS in ids:
+                limit_memory()
+                eat()
+            return move()
+
+        return moved
 
     def taken(wish, granted):
         try:
@@ -80,5 +86,5 @@ if "CHAOS_FOLDER" in os.environ and (
             while not (FOLDER / "go").exists():
                 time.sleep(0.02)
 
-    LoadedModel.collate = poisonous
+    LoadedModel.padded = poisonous
     results.save = slow_save
