@@ -133,7 +133,7 @@ def test_every_page_is_painted_without_a_script(
 
 
 _REACHABLE = """() => [...document.querySelectorAll(
-    'a[href], button, input, select, summary, [tabindex="0"]')]
+    'a[href], button, input:not([type=radio]:not(:checked)), select, summary, [tabindex="0"]')]
     .filter(one => one.checkVisibility()).map((one, n) => { one.dataset.n = n; return n })"""
 _FOCUSED = """() => { const one = document.activeElement, style = getComputedStyle(one);
     return [one.dataset.n ?? null, style.outlineStyle !== 'none' || style.boxShadow !== 'none'] }"""
