@@ -39,7 +39,7 @@ from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import DatasetSpec
-from workers.app import queue_of
+from workers.queue_names import queue_of
 
 #: connections of one worker: three threads and a lease keeper per shard in hand
 _CONNECTIONS = 5

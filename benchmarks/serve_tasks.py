@@ -87,7 +87,7 @@ QUESTIONS: Sequence[Question] = (
     ),
     Question(
         asked="what failed",
-        steps=(_newest_run, _named("What failed")),
+        steps=(_newest_run, _named("Failures")),
         answer=lambda page: page.locator("main p").first,
     ),
     Question(

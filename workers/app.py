@@ -3,16 +3,13 @@
 No result backend, no chord, no ETA; a message is acknowledged after the work, so a lost worker's
 message comes back. What it names is claimed in SQL first, so a message too many does nothing. What
 else lies on a queue is refused before Celery sees it, see `message_guard`.
-
-There is one queue per modality and class of device, `<queue>.<modality>.<cpu|gpu>`: a plan names
-both, and a worker listens where it can serve.
 """
 
 import os
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Literal, get_args
+from typing import Any
 
 import click
 from celery import Celery
@@ -22,13 +19,11 @@ from kombu import Exchange, Queue
 from transexplain.addresses import check_broker_url
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from transexplain.types.plans import AuditPlan, Modality
 from workers.control_guard import EVENTS
 from workers.guarded_connections import GuardedAmqp, OnRefused, log_refusal
 from workers.message_guard import Refusal
+from workers.queue_names import queues_for
 
-MODALITIES: tuple[Modality, ...] = get_args(Modality)
-DeviceClass = Literal["cpu", "gpu"]
 #: what beat calls: name of the task -> seconds
 PERIODIC = {"transexplain.sweep": 5.0, "transexplain.tick": 30.0}
 #: what no module of settings changes
@@ -52,32 +47,6 @@ _WORKER_OPTIONS = (
     click.Option(["--threads"], type=int, help="CPU threads; default: torch's choice"),
     click.Option(["--max-shards"], type=int, help="end after this many shards"),
 )
-
-
-def device_class(device: str) -> DeviceClass:
-    """`cpu`, or `gpu` for any accelerator."""
-    return "cpu" if device.partition(":")[0] == "cpu" else "gpu"
-
-
-def queue_of(settings: Settings, plan: AuditPlan) -> str:
-    """The queue that messages for shards of this plan go to."""
-    return queue_name(settings.queue, plan.model.modality, plan.model.device)
-
-
-def queue_name(first: str, modality: str, device: str) -> str:
-    """The queue for a modality and a torch device; `first` is `Settings.queue`."""
-    return f"{first}.{modality}.{device_class(device)}"
-
-
-def queues_for(
-    settings: Settings, kind: DeviceClass = "gpu", modalities: Iterable[Modality] = MODALITIES
-) -> list[str]:
-    """The queues that a worker serves: with an accelerator both classes, else the CPU's only.
-
-    As it stands by default: every queue there is.
-    """
-    classes = ("gpu", "cpu") if kind == "gpu" else ("cpu",)
-    return [f"{settings.queue}.{modality}.{one}" for one in classes for modality in modalities]
 
 
 def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:

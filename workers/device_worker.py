@@ -34,13 +34,14 @@ from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
 from transexplain.types.plans import Modality
 from workers import logs
-from workers.app import MODALITIES, DeviceClass, device_class, make_app, queue_of, queues_for
+from workers.app import make_app
 from workers.claim_to_commit import End, Workbench
 from workers.device_turns import Device
 from workers.fair_turns import FairTurns
 from workers.heartbeat import free_dead, worker_name
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
+from workers.queue_names import MODALITIES, DeviceClass, device_class, queue_of, queues_for
 
 #: tasks at once: one that is computed, one before it and one behind it
 _MOST = 3

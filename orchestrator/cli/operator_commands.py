@@ -108,7 +108,7 @@ def _supervise(
 
 
 def _modalities(given: list[str] | None) -> "tuple[Modality, ...]":
-    from workers.app import MODALITIES
+    from workers.queue_names import MODALITIES
 
     unknown = set(given or ()) - set(MODALITIES)
     if unknown:

@@ -7,41 +7,33 @@ from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 import typer
 
 from orchestrator.cli import options as opt
-from transexplain.errors import ConfigurationError, InfrastructureError
+from orchestrator.cli import receiver_commands
+from orchestrator.cli.receiver_commands import (
+    Emails,
+    Formats,
+    Name,
+    Webhooks,
+    receiver_documents,
+    receivers_named,
+)
+from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from transexplain.settings import Settings
     from transexplain.store.database import Database
-    from transexplain.store.deliveries import Receiver, ReceiverKind
     from transexplain.store.schedules import Fire, Schedule
 
-Name = Annotated[str, typer.Argument(help="name of the schedule")]
 Work = Annotated[
     bool, typer.Option("--work", help="work the runs off here instead of on the queue")
 ]
 ReportDir = Annotated[
     Path, typer.Option("--out", "-o", "--report-dir", help="folder of the reports")
-]
-Webhooks = Annotated[
-    list[str] | None,
-    typer.Option("--webhook", help="http(s) address that verdicts are posted to; may be repeated"),
-]
-Formats = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--webhook-format",
-        help="json (default), slack or teams: of all webhooks, or repeated for each in their order",
-    ),
-]
-Emails = Annotated[
-    list[str] | None,
-    typer.Option("--email", help="address that verdicts are mailed to; may be repeated"),
 ]
 #: seconds between two ticks
 EVERY = 30.0
@@ -50,10 +42,10 @@ EVERY = 30.0
 def schedule_group() -> typer.Typer:
     """The verb `schedule` with its own verbs."""
     group = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False)
-    for verb in (add, show, pause, resume, remove, run_now, tick):
+    for verb in (add, show, receiver_commands.receivers, pause, resume, remove, run_now, tick):
         group.command()(verb)
     group.command("list")(list_)
-    group.command("test")(test_)
+    group.command("test")(receiver_commands.test_)
     return group
 
 
@@ -88,7 +80,7 @@ def add(  # noqa: PLR0913 - what a schedule is made of
             cron=cron,
             time_zone=time_zone,
             on_change=on_change,
-            receivers=_receivers(webhook or (), webhook_format or (), email or ()),
+            receivers=receivers_named(webhook or (), webhook_format or (), email or ()),
         )
         typer.echo(_line(made))
 
@@ -120,23 +112,9 @@ def show(name: Name, *, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -
             typer.echo(json.dumps(_document(store, one), indent=2))
             return
         typer.echo(_line(one))
-        for number, receiver in enumerate(one.receivers, 1):
-            typer.echo(f"  receiver {number}: {receiver.kind}, {shown(receiver)}")
+        for to in one.receivers:
+            typer.echo(f"  receiver {to.number}: {to.kind}, {shown(to)}")
         _echo_fires(one, schedules.fires(store, name))
-
-
-def test_(name: Name, *, db: opt.DatabaseUrl = None) -> None:
-    """Send a test message to every receiver of a schedule now; exit code 4 where one fails."""
-    from orchestrator.schedule.verdict_posts import send_trial, shown
-    from transexplain.store import schedules
-
-    with opt.open_store(opt.settings_with(db)) as store:
-        made = send_trial(schedules.get(store, name))
-    for one in made:
-        said = one.answer or f"failed: {one.error}"
-        typer.echo(f"receiver {one.number}, {one.receiver.kind}, {shown(one.receiver)}: {said}")
-    if any(one.error is not None for one in made):
-        raise typer.Exit(InfrastructureError.exit_code)
 
 
 def pause(name: Name, *, db: opt.DatabaseUrl = None) -> None:
@@ -271,30 +249,6 @@ def _dispatch(
         typer.echo(f"schedule {delivery.schedule}: verdict of {delivery.run_id} posted to {to}")
 
 
-def _receivers(
-    webhooks: Sequence[str], formats: Sequence[str], emails: Sequence[str]
-) -> list["Receiver"]:
-    """The receivers that the options name, webhooks first."""
-    from orchestrator.schedule.verdict_posts import FORMATS
-    from transexplain.store.deliveries import Receiver
-
-    default, *_ = FORMATS
-    if len(formats) not in (0, 1, len(webhooks)) or (formats and not webhooks):
-        raise ConfigurationError(
-            f"{len(formats)} --webhook-format for {len(webhooks)} --webhook; write one for all, or "
-            "one for each in their order"
-        )
-    for name in formats:
-        if name not in FORMATS:
-            raise ConfigurationError(f"--webhook-format {name!r} is none of {', '.join(FORMATS)}")
-    each = formats if len(formats) == len(webhooks) else [*formats, default][:1] * len(webhooks)
-    posts = [
-        Receiver(kind=cast("ReceiverKind", kind), address=url)
-        for url, kind in zip(webhooks, each, strict=True)
-    ]
-    return [*posts, *(Receiver(kind="email", address=one) for one in emails)]
-
-
 def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
     from orchestrator.schedule.verdict_posts import shown
     from transexplain.store import schedules
@@ -302,10 +256,7 @@ def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
     document = asdict(one)
     posts = [shown(receiver) for receiver in one.receivers if receiver.kind != "email"]
     document["webhook"] = posts[0] if posts else None
-    document["receivers"] = [
-        {"number": number, "kind": receiver.kind, "to": shown(receiver)}
-        for number, receiver in enumerate(one.receivers, 1)
-    ]
+    document["receivers"] = receiver_documents(one.receivers)
     document["next"] = _next(one)
     document["fires"] = [_fire_document(fire) for fire in schedules.fires(store, one.name)]
     return document

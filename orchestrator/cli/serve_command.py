@@ -47,6 +47,13 @@ def serve(  # noqa: PLR0913 - the options of a command line
     operate: Annotated[
         bool, typer.Option("--operate", help="readers may cancel, retry and resume runs")
     ] = False,
+    reports: Annotated[
+        bool,
+        typer.Option(
+            "--reports/--no-reports",
+            help="make sections of reports and clusters, in a process beside the server",
+        ),
+    ] = True,
     live: opt.Live,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -62,7 +69,7 @@ def serve(  # noqa: PLR0913 - the options of a command line
         proxies=trusted_proxy or (),
         hosts=allow_host or (),
     )
-    _serve(db, rules, (host, port), operate=operate, live=live)
+    _serve(db, rules, (host, port), operate=operate, live=live, reports=reports)
 
 
 def _serve(
@@ -72,9 +79,12 @@ def _serve(
     *,
     operate: bool,
     live: "LiveSettings | None",
+    reports: bool,
 ) -> None:
+    from orchestrator.monitoring.broker_queues import BrokerQueues
     from orchestrator.serve.live_desk import LiveDesk
     from orchestrator.serve.server import serve_pages
+    from transexplain.settings import secret
     from transexplain.store.revisions import open_database
 
     host, port = place
@@ -95,6 +105,8 @@ def _serve(
             queue=settings.queue,
             operator=operator,
             desk=desk,
+            broker=BrokerQueues(settings) if secret("BROKER_URL") is not None else None,
+            reports=reports,
         )
 
 

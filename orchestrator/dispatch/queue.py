@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from amqp.exceptions import AccessRefused, NotAllowed  # type: ignore[import-untyped]
+from amqp.exceptions import AccessRefused, NotAllowed, NotFound  # type: ignore[import-untyped]
 from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
@@ -20,8 +20,9 @@ from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import queueing, runs, shard_messages
 from transexplain.store.database import Database
-from workers.app import make_app, queue_of
+from workers.app import make_app
 from workers.message_guard import TASK
+from workers.queue_names import queue_of
 
 _PATIENCE = 5  #: seconds that a broker may take to answer
 
@@ -60,6 +61,26 @@ def depth(settings: Settings, queue: str) -> int:
         # not passive: with a key prefix kombu does not find what Redis holds
         named = app.amqp.queues[queue].bind(connection.default_channel)
         return int(named.queue_declare().message_count)
+
+
+def depths(settings: Settings, queues: Sequence[str]) -> dict[str, int]:
+    """How many messages wait in each queue, those in workers' hands not counted; makes no queue.
+
+    None wait in one that nobody has made. Raises BrokerError where the broker cannot be reached.
+    """
+    with _connected(settings) as (_, connection):
+        return {name: _waiting(connection, name) for name in queues}
+
+
+def _waiting(connection: Connection, queue: str) -> int:
+    # at Redis a queue is a list, which declaring does not make; passive, kombu does not find what
+    # is there with a key prefix
+    passive = connection.transport.driver_type != "redis"
+    with connection.channel() as channel:  # RabbitMQ closes it where there is no such queue
+        try:
+            return int(channel.queue_declare(queue, passive=passive).message_count)
+        except NotFound:
+            return 0
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def send_hints(db: Database, settings: Settings, run_id: str) -> int:
     BrokerError.
     """
     from orchestrator.dispatch import queue  # as slow
-    from workers.app import queue_of
+    from workers.queue_names import queue_of
 
     indices = shard_messages.take(db, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
     name = queue_of(settings, runs.get(db, run_id).plan)

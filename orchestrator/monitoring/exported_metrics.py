@@ -96,10 +96,19 @@ _RUNS = (
     _gauge(
         "run_idle_seconds",
         "run",
-        "Since a worker claimed a shard or renewed a lease, which takes progress; while it runs",
+        "Since a worker claimed a shard or renewed a lease, which takes progress; while it runs "
+        "and is not paused",
     ),
+    _gauge("run_paused", "run", "Whether the run hands out no shards: 1, or 0; while it runs"),
     _counter("run_claims", "run", "Claims of shards, all attempts counted"),
     _gauge("queue_shards", "queue state", "Shards of runs that run: `queued`, `running`", "stays"),
+    _gauge(
+        "queue_messages",
+        "queue",
+        "Messages that wait at the broker, those in workers' hands not counted; where it is asked",
+        "stays",
+    ),
+    _gauge("broker_up", "", "Whether the broker answers; where it is asked", "stays"),
 )
 _WORK = (
     _gauge("worker_leases", "run worker", "Shards that the worker holds", "lease"),

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.monitoring.broker_queues import BrokerQueues
 from orchestrator.monitoring.exported_metrics import MOST_KINDS, MOST_RUNS, MOST_WORKERS
 from orchestrator.monitoring.metric_samples import MetricSamples
 from orchestrator.monitoring.schedule_metrics import put_schedules
@@ -29,6 +30,7 @@ from transexplain.store.fleet_figures import (
 from transexplain.store.fleet_state import FleetStatus
 from transexplain.types.device_time import together
 from workers.message_guard import REASONS
+from workers.queue_names import queue_name
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +38,22 @@ log = logging.getLogger(__name__)
 class FleetCollector(Collector):
     """The metrics of a scrape; only `transexplain_up` 0 where the database does not answer.
 
-    `queue` is the first part of the queues' names. What the role of the connection may not read,
-    items and refused messages, is left out.
+    `queue` is the first part of the queues' names, `broker` knows what waits in them. What the
+    role of the connection may not read, items and refused messages, is left out.
     """
 
-    def __init__(self, db: Database, queue: str) -> None:
+    def __init__(self, db: Database, queue: str, broker: BrokerQueues | None = None) -> None:
         self._db = db
         self._queue = queue
+        self._broker = broker
         self._figures = FigureReader(db, fleet_state.RECENT, MOST_RUNS)
         self._away = False  # as the last scrape found; each change is logged once
 
     def collect(self) -> Iterator[Metric]:
         """Every family of the table, read now."""
         samples, begun = MetricSamples(), time.monotonic()
+        if self._broker is not None:
+            self._broker.begin()  # meanwhile the database is read
         try:
             self._read(samples)
         except (DatabaseError, DBAPIError) as error:
@@ -60,6 +65,8 @@ class FleetCollector(Collector):
         self._note(None)
         samples.put("up", 1)
         samples.put("collect_seconds", time.monotonic() - begun)
+        if self._broker is not None:
+            _put_messages(samples, self._broker.waiting())
         yield from samples.families()
 
     def _note(self, error: Exception | None) -> None:
@@ -72,8 +79,6 @@ class FleetCollector(Collector):
             log.info("scrapes find the database again")
 
     def _read(self, samples: MetricSamples) -> None:
-        from workers.app import queue_name  # Celery, which only scrapes need
-
         items = browsing.texts_readable(self._db)
         now = fleet_state.status(self._db, items=items)
         figures = self._figures.read(items=items)
@@ -129,7 +134,9 @@ def _put_run(samples: MetricSamples, one: RunFigures, queue: str) -> None:
     samples.put("run_claims", one.claims, one.id)
     if one.state == "running":
         samples.put("run_age_seconds", one.age, one.id)
-        samples.put("run_idle_seconds", one.idle, one.id)
+        samples.put("run_paused", float(one.paused), one.id)
+        if not one.paused:  # that nobody claims its shards is what was asked for
+            samples.put("run_idle_seconds", one.idle, one.id)
         samples.put_histogram("lease_age_seconds", one.leases, LEASE_AGE, one.id)
 
 
@@ -140,6 +147,12 @@ def _put_queues(samples: MetricSamples, figures: FleetFigures, queues: Mapping[s
             counts[queues[one.id], state] += one.shards[state] if one.state == "running" else 0
     for (queue, state), count in sorted(counts.items()):
         samples.put("queue_shards", count, queue, state)
+
+
+def _put_messages(samples: MetricSamples, waiting: Mapping[str, int] | None) -> None:
+    samples.put("broker_up", float(waiting is not None))
+    for queue, messages in (waiting or {}).items():
+        samples.put("queue_messages", messages, queue)
 
 
 def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures) -> None:

@@ -6,9 +6,9 @@ runs in a thread of its own: one that hangs, at a server that froze, holds up no
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 
+from orchestrator.monitoring.bounded_looks import BoundedLooks
 from transexplain.errors import TransExplainError
 from transexplain.store.database import Database
 from transexplain.store.revisions import require_head
@@ -21,33 +21,7 @@ ALIVE, READY, NOT_READY = b"alive\n", b"ready\n", b"not ready\n"
 #: raises a TransExplainError where what it asks does not answer
 Check = Callable[[], None]
 _WITHIN = 5.0  #: seconds in which a look has to end
-_FRESH = 1.0  #: seconds for which its answer holds
-_HUNG = 30.0  #: seconds after which another one begins beside it
-_MOST = 4  #: looks that hang at once; beyond them nobody looks
-
-
-class _Look(threading.Thread):
-    """One look, in a thread that nobody waits for at the end of the process."""
-
-    def __init__(self, checks: Sequence[Check]) -> None:
-        super().__init__(name="readiness", daemon=True)
-        self._checks = checks
-        self.begun = time.monotonic()
-        self.ended: float | None = None
-        self.reason: str | None = None  #: why not; None: ready
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        """Ask one after the other, until one does not answer."""
-        try:
-            for check in self._checks:
-                check()
-        except TransExplainError as error:
-            self.reason = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever a driver raises: it did not answer
-            self.reason = type(error).__name__
-        self.ended = time.monotonic()
-        self.over.set()
+_ALL_WELL = ""
 
 
 class Readiness:
@@ -56,37 +30,29 @@ class Readiness:
     def __init__(self, checks: Sequence[Check], *, within: float = _WITHIN) -> None:
         self._checks = checks
         self._within = within
-        self._looks: list[_Look] = []  # those that are under way, and the last one
+        self._looks = BoundedLooks(self._reason, within=within)
         self._ready: bool | None = None
         self._lock = threading.Lock()
 
     def ready(self) -> bool:
         """Whether the last look, not older than a second, found everything; waits 5 seconds."""
-        look = self._look()
-        in_time = look.over.wait(self._within)
-        found = in_time and look.reason is None
-        self._note(found, look.reason if in_time else f"no answer in {self._within:g} seconds")
-        return found
+        reason = self._looks.answer()
+        self._note(f"no answer in {self._within:g} seconds" if reason is None else reason)
+        return reason == _ALL_WELL
 
-    def _look(self) -> _Look:
-        with self._lock:
-            now = time.monotonic()
-            if self._looks and not self._is_old(self._looks[-1], now):
-                return self._looks[-1]
-            hanging = [one for one in self._looks if one.ended is None]
-            if len(hanging) >= _MOST:
-                return hanging[-1]
-            new = _Look(self._checks)
-            self._looks = [*hanging, new]
-            new.start()
-            return new
+    def _reason(self) -> str:
+        """Ask one after the other, until one does not answer: why not."""
+        try:
+            for check in self._checks:
+                check()
+        except TransExplainError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - whatever a driver raises: it did not answer
+            return type(error).__name__
+        return _ALL_WELL
 
-    def _is_old(self, look: _Look, now: float) -> bool:
-        if look.ended is None:
-            return now - look.begun > _HUNG
-        return now - look.ended > _FRESH
-
-    def _note(self, ready: bool, reason: str | None) -> None:
+    def _note(self, reason: str) -> None:
+        ready = reason == _ALL_WELL
         with self._lock:
             before, self._ready = self._ready, ready
         if ready and before is False:

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.monitoring.exported_metrics import MOST_SCHEDULES
 from orchestrator.monitoring.metric_samples import MetricSamples
-from orchestrator.schedule.fire_times import upcoming
+from orchestrator.schedule.fire_times import overdue, upcoming
 from transexplain.errors import ConfigurationError
 from transexplain.store import browsing_fleet, schedules
 from transexplain.store.database import Database
@@ -28,9 +28,8 @@ def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> No
     if not active:
         return
     with suppress(ConfigurationError):  # an earlier version took it; the tick says what is wrong
-        # the first that is not settled: of one that fires often the latest is never long ago
-        due = next(upcoming(row["cron"], row["time_zone"], row["since"]), None)
-        samples.put("schedule_overdue_seconds", max(0.0, now - due) if due else 0.0, name)
+        late = overdue(row["cron"], row["time_zone"], row["since"], now)
+        samples.put("schedule_overdue_seconds", late, name)
         following = next(upcoming(row["cron"], row["time_zone"], now), None)
         if following is not None:
             samples.put("schedule_next_timestamp_seconds", following, name)

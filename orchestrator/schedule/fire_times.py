@@ -43,6 +43,16 @@ def latest(cron: str, time_zone: str, now: float) -> float | None:
     return found
 
 
+def overdue(cron: str, time_zone: str, since: float, now: float) -> float:
+    """Seconds since the first fire after `since` that has passed; 0: none has.
+
+    The first, because of a schedule that fires often the latest is never long ago.
+    Raises ConfigurationError as `upcoming`.
+    """
+    due = next(upcoming(cron, time_zone, since), None)
+    return 0.0 if due is None else max(0.0, now - due)
+
+
 def upcoming(cron: str, time_zone: str, after: float) -> Iterator[float]:
     """The fires after a moment, in order; seconds since the epoch.
 

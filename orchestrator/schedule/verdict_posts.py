@@ -164,7 +164,6 @@ def send(receiver: Receiver, verdict: Verdict, key: str) -> str:
 class Trial:
     """What a receiver answered to a test message."""
 
-    number: int
     receiver: Receiver
     answer: str | None  #: None: it did not take it
     error: str | None = None
@@ -178,24 +177,21 @@ def send_trial(schedule: Schedule) -> list[Trial]:
     if not schedule.receivers:
         raise ConfigurationError(
             f"schedule {schedule.name!r} has no receivers; name them by --webhook and --email of "
-            "`transexplain schedule add`"
+            f"`transexplain schedule receivers {schedule.name}`"
         )
     audit = str(schedule.spec.get("name") or schedule.name)
     document = {"version": VERSION, "schedule": schedule.name, "name": audit, "test": True}
     verdict = Verdict(document=document, notice=trial_notice(schedule.name, audit))
     key = f"{schedule.name}/test/{uuid.uuid4().hex}"
-    return [
-        _tried(number, one, verdict, f"{key}/{number}")
-        for number, one in enumerate(schedule.receivers, 1)
-    ]
+    return [_tried(one, verdict, f"{key}/{one.number}") for one in schedule.receivers]
 
 
-def _tried(number: int, receiver: Receiver, verdict: Verdict, key: str) -> Trial:
+def _tried(receiver: Receiver, verdict: Verdict, key: str) -> Trial:
     try:
         answer = send(receiver, verdict, key)
     except TransExplainError as error:
-        return Trial(number=number, receiver=receiver, answer=None, error=str(error))
-    return Trial(number=number, receiver=receiver, answer=answer)
+        return Trial(receiver=receiver, answer=None, error=str(error))
+    return Trial(receiver=receiver, answer=answer)
 
 
 def _key_of(delivery: Delivery) -> str:

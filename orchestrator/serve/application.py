@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator.monitoring.broker_queues import BrokerQueues
 from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
 from orchestrator.serve.asked import Asked, BadQueryError, NotThereError
@@ -54,24 +55,29 @@ def application(
     queue: str = QUEUE,
     operator: Operator | None = None,
     desk: LiveDesk | None = None,
+    broker: BrokerQueues | None = None,
+    reports: bool = True,
 ) -> ASGIApp:
     """The pages over a store, which must be open for reading only.
 
     `queue` is the first part of the queues' names. With an `operator` runs can be cancelled,
     retried and resumed; with a `desk`, which ends with the application, what a reader brings is
-    explained.
+    explained. The messages that wait are those of the `broker`. Without `reports` no process is
+    begun that makes sections of reports and clusters.
     """
-    counts, slow, forms = RunningCounts(), SlowDesk(db.url), OwnForms(rules)
+    counts, forms = RunningCounts(), OwnForms(rules)
+    slow = SlowDesk(db.url) if reports else None
     features = {"operate": operator is not None, "live": desk is not None}
+    asked = partial(Asked, db=db, counts=counts, slow=slow, queue=queue, broker=broker)
     routes = [
-        Route(path, partial(_answer, page, db, counts, slow), name=f"{page.name}{path}")
+        Route(path, partial(_answer, page, asked), name=f"{page.name}{path}")
         for page in PAGES
         for path in (page.path, *page.also)
     ]
     routes += [
         Route("/openapi.json", partial(_openapi, rules, features)),
         Route("/static/{name}", _static),
-        *monitoring_routes(db, queue),
+        *monitoring_routes(db, queue, broker),
         *operating_routes(db, operator, forms),
         *live_routes(db, desk, forms),
     ]
@@ -89,14 +95,14 @@ def application(
         },
         lifespan=partial(_lifespan, operator, desk, slow),
     )
-    app.state.features = features
+    app.state.features = {**features, "reports": reports}
     # around everything: pages about errors have the guard's headers, too
     return _Paths(Guard(app, rules, [name for name, is_on in features.items() if is_on]))
 
 
 @contextlib.asynccontextmanager
 async def _lifespan(
-    operator: Operator | None, desk: LiveDesk | None, slow: SlowDesk, _app: Starlette
+    operator: Operator | None, desk: LiveDesk | None, slow: SlowDesk | None, _app: Starlette
 ) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = _AT_ONCE
     try:
@@ -106,7 +112,8 @@ async def _lifespan(
             operator.ending.set()
         if desk is not None:
             desk.close()
-        slow.close()
+        if slow is not None:
+            slow.close()
 
 
 class _Paths:
@@ -126,14 +133,12 @@ class _Paths:
         await self._app(scope, receive, send)
 
 
-async def _answer(
-    page: Page, db: Database, counts: RunningCounts, slow: SlowDesk, request: Request
-) -> Response:
+async def _answer(page: Page, ask: Callable[..., Asked], request: Request) -> Response:
     names = {name: name_of(str(value)) for name, value in request.path_params.items()}
     if any(value is None for value in names.values()):
         raise NotThereError("This address holds a name that cannot be read.")
     known = {name: str(value) for name, value in names.items()}
-    asked = Asked(db=db, names=known, query=dict(request.query_params), counts=counts, slow=slow)
+    asked = ask(names=known, query=dict(request.query_params))
     as_json = _wants_json(request)
     query = request.url.query
     beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
@@ -152,7 +157,7 @@ def _body(page: Page, asked: Asked, as_json: bool, drawing: Mapping[str, Any]) -
 
 def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, NotThereError)
-    return _problem(request, 404, "Not here", str(error), error.back)
+    return _problem(request, 404, "Not found", str(error), error.back)
 
 
 def _refused(request: Request, error: Exception) -> Response:
@@ -161,7 +166,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 def _bad_query(request: Request, error: Exception) -> Response:
-    return _problem(request, 422, "This cannot be asked", str(error), START)
+    return _problem(request, 422, "Invalid query", str(error), START)
 
 
 def _away(request: Request, error: Exception) -> Response:
@@ -176,7 +181,7 @@ def _away(request: Request, error: Exception) -> Response:
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = "There is no such page." if error.status_code == 404 else error.detail
-    return _problem(request, error.status_code, "Not here", text, START)
+    return _problem(request, error.status_code, "Not found", text, START)
 
 
 def _broken(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from orchestrator.monitoring.broker_queues import BrokerQueues
 from orchestrator.serve.links import link
 from orchestrator.serve.running_counts import RunningCounts
 from orchestrator.serve.slow_desk import SlowDesk
@@ -46,7 +47,9 @@ class Asked:
     names: Mapping[str, str]  #: of the path: run, group, ...
     query: Mapping[str, str]
     counts: RunningCounts  #: what earlier requests have counted
-    slow: SlowDesk  #: what takes longer than a request has
+    slow: SlowDesk | None  #: makes what takes longer than a request has; None: switched off
+    queue: str  #: first part of the queues' names
+    broker: BrokerQueues | None  #: counts messages; None: no broker is asked
     begun: float = field(default_factory=time.monotonic)  #: when the request came
 
     @cached_property

@@ -141,7 +141,8 @@ _WORDS = {
     "short": short,
     "tones": _TONES,
     "passing_kinds": PASSING_KINDS,
-    # what a server does besides reading; a page is told otherwise
+    # what a server does besides its pages; a page is told otherwise
     "operate": False,
     "live": False,
+    "reports": True,
 }

@@ -123,6 +123,7 @@ def _swaps(asked: Asked, group: str, entity: str) -> dict[str, Any] | None:
         "widest": [
             {
                 "document": one.document,
+                "is_item": one.is_item,
                 "changes": dict(zip(answers, one.changes, strict=False)),
                 "flips": one.flips,
                 "others": one.others,

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from orchestrator.monitoring.broker_queues import BrokerQueues
 from orchestrator.monitoring.fleet_collector import FleetCollector
 from orchestrator.monitoring.readiness import (
     ALIVE,
@@ -23,10 +24,10 @@ from orchestrator.monitoring.readiness import (
 from transexplain.store.database import Database
 
 
-def monitoring_routes(db: Database, queue: str) -> list[Route]:
+def monitoring_routes(db: Database, queue: str, broker: BrokerQueues | None) -> list[Route]:
     """Routes over a store; `queue` is the first part of the queues' names."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(FleetCollector(db, queue))
+    registry.register(FleetCollector(db, queue, broker))
     return [
         Route("/metrics", partial(_metrics, registry)),
         Route(ALIVE_PATH, _alive),

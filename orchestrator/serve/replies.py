@@ -45,5 +45,5 @@ def problem(
 
 
 def features_of(request: Request) -> dict[str, bool]:
-    """What this server does besides reading, for templates: `operate`, `live`."""
+    """What this server does besides its pages, for templates: `operate`, `live`, `reports`."""
     return dict(getattr(request.app.state, "features", {}))

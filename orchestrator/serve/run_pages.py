@@ -107,7 +107,7 @@ _SHOWN_WHOLE = ("failures",)
 
 def _sections(asked: Asked) -> dict[str, list[tuple[str, str]]]:
     """Sections of the report: those that the page opens on request, and those with more of it."""
-    if asked.facts.task == "evaluation":
+    if asked.slow is None or asked.facts.task == "evaluation":
         return {"lacking": [], "more": []}
     found = section_titles()
     job = Job(kind="report", run_id=asked.run.id, finished=asked.run.finished)
@@ -221,7 +221,7 @@ def _group_chart(
         for one in reversed(made)
         for row in [known.get(one["id"], {})]
     ]
-    return line_drawing(points, label=f"effect of swapping {name}, from the oldest run on")
+    return line_drawing(points, label=f"counterfactual effect of {name}, from the oldest run on")
 
 
 def _metric_chart(metric: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> Markup:

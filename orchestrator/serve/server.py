@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from orchestrator.monitoring.broker_queues import BrokerQueues
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from orchestrator.serve.live_desk import LiveDesk
@@ -31,7 +32,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve_pages(
+def serve_pages(  # noqa: PLR0913 - what `application` takes, and where it listens
     db: Database,
     rules: AccessRules,
     *,
@@ -40,13 +41,18 @@ def serve_pages(
     queue: str,
     operator: Operator | None = None,
     desk: LiveDesk | None = None,
+    broker: BrokerQueues | None = None,
+    reports: bool = True,
 ) -> None:
     """Answer until a signal; raises InfrastructureError where nothing can listen there.
 
-    `queue`, `operator` and `desk` as `application` takes them.
+    `queue` and what follows it as `application` takes them.
     """
+    app = application(
+        *(db, rules), queue=queue, operator=operator, desk=desk, broker=broker, reports=reports
+    )
     config = uvicorn.Config(
-        application(db, rules, queue=queue, operator=operator, desk=desk),
+        app,
         host=host,
         port=port,
         log_level="warning",

@@ -58,12 +58,13 @@ def _made(asked: Asked, job: Job, wanted: str) -> tuple[dict[str, Any], list[Mar
     document: dict[str, Any] = {
         "run": run,
         "readable": asked.readable,
+        "off": asked.slow is None,
         "at": None,
         "waiting": False,
         "error": None,
         "sections": {},
     }
-    if not asked.readable:
+    if asked.slow is None or not asked.readable:
         return document, []
     found = asked.slow.found(job, moving=run.state == "running")
     shown = [one for one in found.pieces if wanted in ("", one.name)]

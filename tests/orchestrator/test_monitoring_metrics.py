@@ -21,9 +21,10 @@ from tiny_audit import make_audit
 from orchestrator.monitoring.exported_metrics import METRICS, MOST_RUNS, MOST_WORKERS, PREFIX
 from orchestrator.monitoring.fleet_collector import FleetCollector
 from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.schedule.fire_times import latest
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
-from transexplain.store import fleet_state, runs, schedules, shards
+from transexplain.store import fleet_state, queueing, runs, schedules, shards
 from transexplain.store.database import Database
 from transexplain.store.fleet_figures import SHARD_SECONDS, FigureReader
 from transexplain.store.result_tables import run_metric, run_result
@@ -286,6 +287,29 @@ def test_a_schedule_that_missed_its_time_is_overdue(db: Database, prepared: Prep
     assert active == [1, 1, 0]
     assert [seen["schedule_failing", name] for name in ("often", "rare")] == [0, 1]
     assert now < seen["schedule_next_timestamp_seconds", "often"] <= now + 61
+
+
+def test_a_paused_run_of_a_schedule_has_not_missed_its_time(
+    db: Database, prepared: Prepared
+) -> None:
+    """The run of the fire was made: that it waits was asked for."""
+    planned(db, prepared, "rare", "0 3 1 1 *")
+    due = schedules.get(db, "rare")
+    with db.begin() as connection:
+        connection.execute(update(schedule_table).values(since=due.since - 366 * 86400))
+    assert scrape(db)["schedule_overdue_seconds", "rare"] > 0
+    at = latest(due.cron, due.time_zone, time.time())
+    run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), None)
+    assert run_id and queueing.pause(db, run_id)
+    with db.begin() as connection:
+        long_ago = run_table.c.created - 7200
+        connection.execute(update(run_table).values(created=long_ago, paused=long_ago))
+    seen = scrape(db)
+    assert seen["schedule_overdue_seconds", "rare"] == 0
+    assert seen["run_paused", run_id] == 1 and seen["run_age_seconds", run_id] > 7000
+    assert ("run_idle_seconds", run_id) not in seen, "nor is it a run without progress"
+    queueing.unpause(db, run_id)
+    assert scrape(db)["run_idle_seconds", run_id] > 7000
 
 
 def test_a_schedule_says_what_its_last_finished_run_found(db: Database, prepared: Prepared) -> None:

@@ -54,7 +54,7 @@ def asked(db: Database, *more: Callable[[], None], within: float = 5.0) -> Get:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request looks anew."""
-    monkeypatch.setattr("orchestrator.monitoring.readiness._FRESH", 0.0)
+    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._FRESH", 0.0)
 
 
 def test_a_good_server_is_alive_and_ready_and_has_three_paths(by_wsgi: Get) -> None:
@@ -122,8 +122,8 @@ def test_many_requests_cost_one_look() -> None:
 def test_a_look_that_hangs_holds_up_nobody_and_others_begin_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("orchestrator.monitoring.readiness._HUNG", 0.02)
-    monkeypatch.setattr("orchestrator.monitoring.readiness._FRESH", 0.0)
+    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._HUNG", 0.02)
+    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._FRESH", 0.0)
     released, looks = threading.Event(), []
 
     def hangs() -> None:
@@ -168,7 +168,7 @@ def test_a_database_that_goes_away_freezes_and_comes_back(
     postgres_url: str, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen by both servers at once, behind a proxy; each says so, and recovers by itself."""
-    monkeypatch.setattr("orchestrator.monitoring.readiness._HUNG", 0.1)
+    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._HUNG", 0.1)
     testclient = pytest.importorskip("starlette.testclient")
     from orchestrator.serve.access import AccessRules
     from orchestrator.serve.application import application

@@ -21,7 +21,7 @@ from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Fire
 from transexplain.store.schema import schedule
-from workers.app import queue_of
+from workers.queue_names import queue_of
 
 pytestmark = pytest.mark.exhaustive
 

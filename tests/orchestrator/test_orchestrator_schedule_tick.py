@@ -263,6 +263,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document["webhook"] == "http://127.0.0.1:1"
     assert document["next"] > document["since"]
     assert document["fires"][0]["post"] == "waiting"
+    _change_receivers()
     assert "paused" in printed("schedule", "pause", "nightly").stdout
     listed = printed("schedule", "list").stdout
     assert "paused" in listed
@@ -270,3 +271,31 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "resumed" in printed("schedule", "resume", "nightly").stdout
     assert "removed" in printed("schedule", "remove", "nightly").stdout
     assert printed("schedule", "list").stdout.startswith("no schedules yet")
+
+
+def _change_receivers() -> None:
+    """Those of `nightly`, which has one whose verdict waits."""
+    words = ("schedule", "receivers", "nightly")
+    assert printed(*words).stdout == "receiver 1: json, http://127.0.0.1:1\n"
+    slack = ("--webhook", "http://127.0.0.1:2/hush", "--webhook-format", "slack")
+    more = printed(*words, *slack, "--email", "ann@b.example").stdout
+    assert more.splitlines()[1:] == [
+        "receiver 2: slack, http://127.0.0.1:2",
+        "receiver 3: email, ann@b.example",
+    ]
+    changed = printed(*words, "--remove", "1", "--remove", "2", "--json")
+    assert json.loads(changed.stdout) == [{"number": 3, "kind": "email", "to": "ann@b.example"}]
+    assert "1 verdict that waited is dropped" in changed.stderr
+    assert "receiver 3: email" in printed("schedule", "show", "nightly").stdout
+    refused = {
+        ("--remove", "9"): "no receiver 9; there are: 3",
+        ("--webhook", "http://10.0.0.7/"): "TRANSEXPLAIN_WEBHOOK_ALLOW=10.0.0.7",
+        ("--webhook", "https://me:secret@x.example/"): "user and password",
+        ("--email", "a@b.org, c@d.org"): "name@host",
+        ("--webhook-format", "slack"): "1 --webhook-format for 0 --webhook",
+    }
+    for options, reason in refused.items():
+        done = CliRunner().invoke(app, [*words, "--email", "new@b.example", *options])
+        assert isinstance(done.exception, ConfigurationError), options
+        assert reason in str(done.exception)
+    assert printed(*words).stdout == "receiver 3: email, ann@b.example\n", "nothing was added"

@@ -19,7 +19,8 @@ from transexplain.settings import Settings
 from transexplain.store import results, runs, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from workers.app import make_app, queue_of
+from workers.app import make_app
+from workers.queue_names import queue_of
 
 
 def rabbitmq_url() -> str:

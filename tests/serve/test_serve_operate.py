@@ -226,7 +226,7 @@ def test_workers_are_told_by_the_broker(
     acting: Acting, db: Database, open_run: str, redis_url: str, queue_name: str
 ) -> None:
     from orchestrator.dispatch import queue
-    from workers.app import queue_of
+    from workers.queue_names import queue_of
 
     settings = Settings(broker_url=redis_url, queue=queue_name)
     done = act(acting(settings=settings, has_broker=True), open_run, "resume").json()

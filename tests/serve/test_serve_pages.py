@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,17 +20,20 @@ from report_samples import (
     stored_run,
     write_picture,
 )
+from sqlalchemy import update
 from starlette.testclient import TestClient
 
+from orchestrator.schedule.fire_times import latest
 from orchestrator.serve.links import link, name_of, segment
 from orchestrator.serve.page_table import PAGES
 from transexplain.reports.sql_results import write
-from transexplain.store import browsing_items, schedules, shards
+from transexplain.store import browsing_items, queueing, runs, schedules, shards
 from transexplain.store.browsing_items import ItemSearch
 from transexplain.store.database import Database
 from transexplain.store.deliveries import Receiver
+from transexplain.store.schema import schedule as schedule_table
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import DatasetRef, PrivacyPlan
+from transexplain.types.plans import DatasetRef, PrivacyPlan, Shard
 
 Serve = Callable[..., TestClient]
 HOSTILE = (
@@ -251,6 +255,26 @@ def test_schedules_show_no_secret(client: TestClient, db: Database) -> None:
     (to,) = found["receivers"]
     assert (to["number"], to["kind"], to["state"]) == (1, "json", None) and "none yet" in page
     assert "night <i>" in Visible(page).text
+
+
+def test_a_schedule_that_missed_its_time_is_told_from_one_whose_run_is_paused(
+    client: TestClient, db: Database, run_id: str
+) -> None:
+    yearly = {"cron": "0 3 1 1 *", "time_zone": "UTC", "spec": {}}
+    for name in ("late", "waits"):
+        schedules.add(db, schedules.Planned(name=name, **yearly))
+    with db.begin() as connection:
+        a_year_ago = schedule_table.c.since - 366 * 86400
+        connection.execute(update(schedule_table).values(since=a_year_ago))
+    due, plan = schedules.get(db, "waits"), runs.get(db, run_id).plan
+    at = latest(due.cron, due.time_zone, time.time())
+    waiting = schedules.fire(db, due, at, (plan, [Shard(index=0, start=0, stop=1)]), None)
+    assert waiting and queueing.pause(db, waiting)
+    found = {one["name"]: one for one in told(client, "/schedules")["schedules"]}
+    assert found["late"]["overdue"] > 900 and found["waits"]["overdue"] == 0
+    late, waits = client.get("/schedules").text.split("<section")[1:]
+    assert "missed" in late and "missed" not in waits
+    assert '<span class="tag">paused</span>' in waits
 
 
 def test_a_picture_is_drawn_with_every_target(

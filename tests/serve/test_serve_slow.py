@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from report_samples import Visible, biased_run, explained_text, stored_run
+from serving import JSON, acting_client
 from starlette.testclient import TestClient
 
 from orchestrator.serve import slow_desk
@@ -74,7 +75,7 @@ def test_a_run_that_works_shows_what_is_saved(client: TestClient, db: Database) 
     found = ready(client, link("runs", run_id, "report"))
     assert found["at"] and found["sections"]
     page = client.get(link("runs", run_id, "report")).text
-    assert "the run still works" in page and 'hx-trigger="every 30s"' in page
+    assert "the run is not over" in page and 'hx-trigger="every 30s"' in page
 
 
 def test_why_there_are_no_clusters_is_said(client: TestClient, db: Database, run_id: str) -> None:
@@ -130,3 +131,24 @@ def test_what_was_made_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) ->
 
 def _job(number: int) -> Job:
     return Job(kind="report", run_id=f"run-{number}", finished=1.0)
+
+
+def test_switched_off_no_process_is_begun_and_pages_say_so(
+    db: Database, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlowDesk, "__init__", lambda *_: pytest.fail("nothing works for it"))
+    sections = link("runs", run_id, "report", section="untested")
+    clusters = link("runs", run_id, "classes", "positive", "clusters")
+    with (
+        Database(f"sqlite:///{db.path}", read_only=True) as reading,
+        acting_client(reading, reports=False) as client,
+    ):
+        for address in (link("runs", run_id), link("runs", run_id, "classes", "positive")):
+            page = client.get(address).text
+            assert "--no-reports" in page and f"transexplain report {run_id}" in page
+            assert "toggle from:closest" not in page and "/clusters" not in page
+        for address in (sections, clusters):
+            page, found = client.get(address).text, client.get(address, headers=JSON).json()
+            assert "--no-reports" in page and "hx-get" not in page
+            assert found["off"] and not found["waiting"] and found["sections"] == {}
+        assert "Read-only." in client.get("/").text

@@ -223,3 +223,43 @@ def test_a_removed_schedule_takes_its_receivers_and_deliveries_along(db: Databas
     with db.read() as connection:
         for table in (schedule_receiver, fire_delivery):
             assert connection.execute(select(table)).all() == []
+
+
+def test_receivers_come_and_go_and_keep_their_numbers(db: Database) -> None:
+    mail = Receiver(kind="email", address="ann@b.example")
+    over(db, HOOK, mail, HOOK)
+    assert schedules.change_receivers(db, "nightly", removed=[2]) == 1, "one waited"
+    assert schedules.change_receivers(db, "nightly", added=[mail, HOOK], removed=[1, 1]) == 1
+    found = schedules.get(db, "nightly").receivers
+    assert [(one.number, one.kind) for one in found] == [(3, "json"), (4, "email"), (5, "json")]
+    shown = browsing_fleet.receiver_rows(db, "nightly")
+    assert [(one["number"], one["state"]) for one in shown] == [
+        (3, "waiting"),
+        (4, None),
+        (5, None),
+    ]
+    taken = deliveries.claim(db, 60)
+    assert taken is not None and (taken.number, taken.receiver) == (3, HOOK)
+    assert schedules.change_receivers(db, "nightly", removed=[3]) == 1
+    assert not deliveries.posted(db, taken), "it was removed meanwhile"
+    assert deliveries.claim(db, 60) is None
+
+
+def test_receivers_are_changed_together_or_not_at_all(db: Database) -> None:
+    make(db, receivers=(HOOK,))
+    with pytest.raises(ConfigurationError, match=r"no receiver 7; there are: 1"):
+        schedules.change_receivers(db, "nightly", added=[HOOK], removed=[1, 7])
+    assert schedules.get(db, "nightly").receivers == (HOOK,)
+    with pytest.raises(ConfigurationError, match=r"'weekly'; there are: nightly"):
+        schedules.change_receivers(db, "weekly", added=[HOOK])
+    make(db, "bare")
+    with pytest.raises(ConfigurationError, match=r"no receiver 1; it has none"):
+        schedules.change_receivers(db, "bare", removed=[1])
+
+
+def test_receivers_that_are_added_at_once_have_numbers_of_their_own(db: Database) -> None:
+    make(db)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: schedules.change_receivers(db, "nightly", added=[HOOK]), range(8)))
+    numbers = [one.number for one in schedules.get(db, "nightly").receivers]
+    assert numbers == list(range(1, 9))

@@ -21,7 +21,7 @@ from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import ShardStatus
-from workers.app import queue_of
+from workers.queue_names import queue_of
 
 _ZOMBIES = 5  # tries
 POLL = 0.1  # seconds

@@ -10,7 +10,8 @@ import redis
 from poisoned_messages import Sent, frames, good
 
 from transexplain.settings import Settings
-from workers.app import make_app, queues_for
+from workers.app import make_app
+from workers.queue_names import queues_for
 
 
 class Queue(Protocol):

@@ -24,8 +24,9 @@ from transexplain.store import results, runs
 from transexplain.store.result_tables import run_metric
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
-from workers.app import make_app, queues_for
+from workers.app import make_app
 from workers.message_guard import TASK
+from workers.queue_names import queues_for
 
 ROOT = Path(__file__).resolve().parents[2]
 Key = tuple[str, str, int]

@@ -11,8 +11,8 @@ from chaos_groups import wait_for
 
 from orchestrator.dispatch import queue
 from transexplain.store import runs, shards
-from workers.app import queue_of
 from workers.message_guard import TASK
+from workers.queue_names import queue_of
 
 pytestmark = pytest.mark.exhaustive
 

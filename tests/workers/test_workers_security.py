@@ -25,9 +25,10 @@ from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from workers.app import make_app, queue_of, queues_for
+from workers.app import make_app
 from workers.claim_to_commit import Workbench
 from workers.message_guard import TASK
+from workers.queue_names import queue_of, queues_for
 
 ROOT = Path(__file__).resolve().parents[2]
 

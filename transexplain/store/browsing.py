@@ -66,6 +66,7 @@ class PlanFacts(NamedTuple):
 
     model: str
     modality: str
+    device: str  #: torch device that the plan names
     classes: tuple[str, ...]
     method: str
     dataset: str
@@ -186,6 +187,7 @@ def facts_of(plan: Mapping[str, Any]) -> PlanFacts:
     return PlanFacts(
         model=str(model.get("source", "")),
         modality=str(dataset.get("modality") or model.get("modality") or "text"),
+        device=str(model.get("device", "")),
         classes=tuple(model.get("classes") or ()),
         method=str((plan.get("method") or {}).get("name", "")),
         dataset=str(dataset.get("source", "")),

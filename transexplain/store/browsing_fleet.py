@@ -57,6 +57,7 @@ def worker_rates(db: Database, recent: float) -> list[WorkerRate]:
 
 #: in the queue, and since when a run is paused
 _PLACE = ("priority", "share", "most_workers", "paused")
+_STATES = {"queued": "queued", "in_work": "running"}
 
 
 def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
@@ -68,6 +69,10 @@ def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
             run.c.name,
             run.c.created,
             func.count().label("shards"),
+            *(
+                func.sum(case((shard.c.state == state, 1), else_=0)).label(name)
+                for name, state in _STATES.items()
+            ),
             func.sum(shard.c.stop - shard.c.start).label("items"),
             done.label("items_done"),
             func.max(shard.c.heartbeat).label("last_sign"),
@@ -156,6 +161,7 @@ def fire_rows(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
             func.coalesce(made.c.post_attempts, 0).label("post_attempts"),
             made.c.posted,
             run.c.state,
+            run.c.paused,
             run_result.c.verdict_kind,
             run_result.c.verdict,
         )

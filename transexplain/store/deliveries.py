@@ -1,10 +1,21 @@
 """Receivers of schedules, and the delivery of each verdict to each of them, apart from the rest."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, insert, literal, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql import Select, Update
 
 from transexplain.store.columns import DatabaseTime, is_due
@@ -22,6 +33,8 @@ class Receiver:
 
     kind: ReceiverKind
     address: str  #: http(s) URL, its path may be a password; of an e-mail: name@host
+    #: as its schedule counts it, from 1; 0: it is not written yet
+    number: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,13 +62,30 @@ class Delivery:
 
 
 def write_receivers(connection: Connection, name: str, receivers: Sequence[Receiver]) -> None:
-    """Write the receivers of a new schedule."""
-    for number, one in enumerate(receivers, 1):
+    """Write receivers of a schedule, counted on from the highest number that it has."""
+    highest = select(func.coalesce(func.max(schedule_receiver.c.number), 0)).where(
+        schedule_receiver.c.schedule == name
+    )
+    for number, one in enumerate(receivers, int(connection.execute(highest).scalar_one()) + 1):
         connection.execute(
             insert(schedule_receiver).values(
                 schedule=name, number=number, kind=one.kind, address=one.address
             )
         )
+
+
+def drop_receivers(connection: Connection, name: str, numbers: Sequence[int]) -> int:
+    """Delete receivers of a schedule with their deliveries; how many of these still waited."""
+    made = fire_delivery.c
+    waiting = select(func.count()).where(
+        made.schedule == name, made.number.in_(numbers), made.state == "waiting"
+    )
+    found = int(connection.execute(waiting).scalar_one())
+    whose = schedule_receiver.c
+    connection.execute(
+        delete(schedule_receiver).where(whose.schedule == name, whose.number.in_(numbers))
+    )
+    return found
 
 
 def receivers_of(connection: Connection, names: Iterable[str]) -> dict[str, tuple[Receiver, ...]]:
@@ -67,7 +97,7 @@ def receivers_of(connection: Connection, names: Iterable[str]) -> dict[str, tupl
     )
     found: dict[str, tuple[Receiver, ...]] = {}
     for row in connection.execute(query):
-        one = Receiver(kind=row.kind, address=row.address)
+        one = Receiver(kind=row.kind, address=row.address, number=row.number)
         found[row.schedule] = (*found.get(row.schedule, ()), one)
     return found
 
@@ -118,7 +148,7 @@ def claim(db: Database, seconds: float) -> Delivery | None:
             at=row.at,
             run_id=row.run_id,
             number=row.number,
-            receiver=Receiver(kind=row.kind, address=row.address),
+            receiver=Receiver(kind=row.kind, address=row.address, number=row.number),
             attempts=row.attempts + 1,
         )
         connection.execute(

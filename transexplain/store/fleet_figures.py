@@ -59,6 +59,7 @@ class RunFigures:
     id: str
     name: str
     state: str
+    paused: bool  #: it hands out no shard
     task: str
     modality: str
     device: str  #: as the plan names it
@@ -114,7 +115,10 @@ class FigureReader:
         """
         current = or_(run.c.state == "running", run.c.finished > DatabaseTime() - self.recent)
         newest = (
-            select(run.c.id, run.c.name, run.c.state, (DatabaseTime() - run.c.created).label("age"))
+            select(
+                *(run.c.id, run.c.name, run.c.state, run.c.paused),
+                (DatabaseTime() - run.c.created).label("age"),
+            )
             .where(current)
             .order_by(case((run.c.state == "running", 0), else_=1), run.c.created.desc(), run.c.id)
             .limit(self.most)
@@ -175,6 +179,7 @@ def _figures(
         id=row["id"],
         name=row["name"],
         state=row["state"],
+        paused=row["paused"] is not None,
         **plan,
         age=max(0.0, float(row["age"])),
         idle=max(0.0, min([float(row["age"]), *heard])),

@@ -28,6 +28,7 @@ class SwappedName(msgspec.Struct, frozen=True):
     document: str  #: item id, or the template that several items are made from
     group: str
     entity: str
+    own: bool = False  #: the name that the text came with
     predicted: str = ""
     log_odds: tuple[float, ...] = ()  #: of every answer of the plan
 
@@ -50,6 +51,7 @@ class SwappedText(NamedTuple):
     """A text in which a name stood, beside names of other groups."""
 
     document: str
+    is_item: bool  #: whether the document is an item's id; otherwise several are made from it
     changes: tuple[float, ...]  #: of each answer's log-odds: the name minus the mean of the others
     others: int  #: names of other groups in its place
     flips: int  #: of these that are predicted otherwise
@@ -100,7 +102,9 @@ class GatheredTotals:
             own = [one for one in some if (one.group, one.entity) == (group, entity)]
             others = [one for one in some if one.group != group]
             if own and others:
-                found.append(_compared(document, own[0], others))
+                # of an item the other names are put in; those of a template came with their items
+                is_item = not all(one.own for one in some)
+                found.append(_compared(document, is_item, own[0], others))
         return sorted(found, key=lambda one: -max(map(abs, one.changes), default=0.0))
 
     def _work(self, db: Database) -> Iterator[None]:
@@ -154,10 +158,13 @@ def _sum(
     totals[key] = list(row) if known is None else list(map(add, known, row))
 
 
-def _compared(document: str, own: SwappedName, others: list[SwappedName]) -> SwappedText:
+def _compared(
+    document: str, is_item: bool, own: SwappedName, others: list[SwappedName]
+) -> SwappedText:
     means = (fmean(values) for values in zip(*(one.log_odds for one in others), strict=False))
     return SwappedText(
         document=document,
+        is_item=is_item,
         changes=tuple(a - b for a, b in zip(own.log_odds, means, strict=False)),
         others=len(others),
         flips=sum(one.predicted != own.predicted for one in others),

@@ -16,6 +16,7 @@ from transexplain.store.deliveries import (
     FireDelivery,
     Receiver,
     deliveries_of,
+    drop_receivers,
     expect,
     receivers_of,
     write_receivers,
@@ -147,6 +148,29 @@ def set_state(db: Database, name: str, state: ScheduleState) -> bool:
         if changed.rowcount == 0:
             _require(connection, name)
         return changed.rowcount == 1
+
+
+def change_receivers(
+    db: Database, name: str, *, added: Sequence[Receiver] = (), removed: Sequence[int] = ()
+) -> int:
+    """Remove receivers of a schedule by their numbers and add others, all or nothing.
+
+    A number stays with its receiver; new ones get verdicts of runs that are made from now on.
+    Returns how many deliveries waited for those that were removed, and are dropped with them.
+    Raises ConfigurationError where there is no such schedule, or no receiver of such a number.
+    """
+    with db.begin() as connection:
+        # held until the end: two that add at once would take the same number
+        held = select(schedule.c.name).where(schedule.c.name == name).with_for_update()
+        if connection.execute(held).first() is None:
+            raise _unknown(connection, name)
+        known = {one.number for one in receivers_of(connection, [name]).get(name, ())}
+        if missing := sorted(set(removed) - known):
+            there = f"there are: {', '.join(map(str, sorted(known)))}" if known else "it has none"
+            raise ConfigurationError(f"schedule {name!r} has no receiver {missing[0]}; {there}")
+        dropped = drop_receivers(connection, name, removed)
+        write_receivers(connection, name, added)
+    return dropped
 
 
 def remove(db: Database, name: str) -> None:

@@ -1,0 +1,39 @@
+"""Names of queues: one per modality and class of device, `<queue>.<modality>.<cpu|gpu>`.
+
+A plan names both, and a worker listens where it can serve.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from transexplain.settings import Settings
+from transexplain.types.plans import AuditPlan, Modality
+
+MODALITIES: tuple[Modality, ...] = get_args(Modality)
+DeviceClass = Literal["cpu", "gpu"]
+
+
+def device_class(device: str) -> DeviceClass:
+    """`cpu`, or `gpu` for any accelerator."""
+    return "cpu" if device.partition(":")[0] == "cpu" else "gpu"
+
+
+def queue_of(settings: Settings, plan: AuditPlan) -> str:
+    """The queue that messages for shards of this plan go to."""
+    return queue_name(settings.queue, plan.model.modality, plan.model.device)
+
+
+def queue_name(first: str, modality: str, device: str) -> str:
+    """The queue for a modality and a torch device; `first` is `Settings.queue`."""
+    return f"{first}.{modality}.{device_class(device)}"
+
+
+def queues_for(
+    settings: Settings, kind: DeviceClass = "gpu", modalities: Iterable[Modality] = MODALITIES
+) -> list[str]:
+    """The queues that a worker serves: with an accelerator both classes, else the CPU's only.
+
+    As it stands by default: every queue there is.
+    """
+    classes = ("gpu", "cpu") if kind == "gpu" else ("cpu",)
+    return [f"{settings.queue}.{modality}.{one}" for one in classes for modality in modalities]
