@@ -13,7 +13,8 @@ is run twice and measured from its first batch to its last commit: once with eve
 which costs a little itself (what other processes do is among the rest), and once without, which
 gives items/s, milliseconds of processor time per item over all processes, the share of the time
 that the device waited for the host, and bytes an item in the database.
-Pictures stand beside a loop that decodes and resizes the same files and does nothing else. Without
+Pictures are read from files, from a tar and from Parquet, and stand beside a loop that decodes and
+resizes the same files and does nothing else. Without
 files of your own it takes the sentiment model, the SST-2 training sentences, the lexicon and the
 pictures of the reference data beside the checkout (or of `TRANSEXPLAIN_SHARED`).
 """
@@ -26,14 +27,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import torch
 from sqlalchemy import func, select, text
 
 from benchmarks import host_data, services
-from benchmarks.host_data import Case
+from benchmarks.host_data import Case, Packing
 from benchmarks.host_stages import REST, STAGES, Stopwatch, timed_stages
 from benchmarks.host_stand_in import StandIn, offered
 from benchmarks.pipeline import SHARED
@@ -67,7 +68,9 @@ def rows_of(options: argparse.Namespace) -> list[Case]:
         for name in options.lexicons
     ]
     if "pictures" in options.parts:
-        found.append(Case(items=options.pictures, **given))
+        found += [
+            Case(items=options.pictures, packing=packing, **given) for packing in get_args(Packing)
+        ]
     return found
 
 

@@ -3,12 +3,16 @@
 import csv
 import gzip
 import itertools
+import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
@@ -21,6 +25,12 @@ from transexplain.settings import Settings
 _SIZE = (640, 480)
 
 
+#: files of their own that a table lists, one tar, or the cells of one Parquet file
+Packing = Literal["files", "a tar", "Parquet"]
+_SUFFIX: dict[Packing, str] = {"files": "csv", "a tar": "tar", "Parquet": "parquet"}
+_ROW_GROUP = 100  #: rows, as the library datasets writes pictures
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One row of the benchmark."""
@@ -30,12 +40,14 @@ class Case:
     shard_size: int
     lexicon: Path | None = None
     batch_tokens: int | None = None
+    packing: Packing = "files"  #: of pictures
 
     @property
     def name(self) -> str:
         """How the row is called."""
-        what = "pictures" if self.tokens is None else f"texts of {self.tokens} tokens"
-        return f"{what}, {'lexicon' if self.lexicon else 'no lexicon'}"
+        if self.tokens is None:
+            return f"pictures in {self.packing}"
+        return f"texts of {self.tokens} tokens, {'lexicon' if self.lexicon else 'no lexicon'}"
 
 
 def prepared(case: Case, *, model: str, data: Path, folder: Path) -> Prepared:
@@ -47,7 +59,7 @@ def prepared(case: Case, *, model: str, data: Path, folder: Path) -> Prepared:
         data: a file of texts, one column of which is `text` or `sentence`; or a folder of JPEGs.
         folder: where to write to.
     """
-    source = folder / f"{case.tokens or 'pictures'}-{case.items}.csv"
+    source = folder / f"{case.tokens or 'pictures'}-{case.items}.{_SUFFIX[case.packing]}"
     overrides: dict[str, object] = {
         "data.source": str(source),
         "method": host_stand_in.NAME,
@@ -60,8 +72,9 @@ def prepared(case: Case, *, model: str, data: Path, folder: Path) -> Prepared:
     if case.lexicon is not None:
         overrides["groups"] = {"lexicon": str(case.lexicon), "check": 0}
     if case.tokens is None:
-        overrides |= {"model": small_vit(folder), "data.image": "image"}
-        _write_pictures(source, data, case.items)
+        overrides |= {"model": small_vit(folder)}
+        overrides |= {} if case.packing == "a tar" else {"data.image": "image"}
+        _write_pictures(source, data, case)
     else:
         overrides |= {"model": model}
         _write_texts(source, model, data, case)
@@ -124,14 +137,22 @@ def _endless(data: Path) -> Iterator[str]:
                 )
 
 
-def _write_pictures(source: Path, data: Path, items: int) -> None:
-    """A table of so many pictures, the files of `data` in turn, or made ones where it is empty."""
+def _write_pictures(source: Path, data: Path, case: Case) -> None:
+    """So many pictures, the files of `data` in turn, or made ones where it is empty."""
     files = picture_files(data, source.parent)
-    with source.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["id", "image"])
-        for number, path in enumerate(itertools.islice(itertools.cycle(files), items)):
-            rows.writerow([f"picture-{number}", path])
+    some = list(itertools.islice(itertools.cycle(files), case.items))
+    if case.packing == "a tar":
+        with tarfile.open(source, "w") as tar:
+            for number, path in enumerate(some):
+                tar.add(source.parent / path, f"{number:06}.jpg")
+    elif case.packing == "Parquet":
+        cells = [{"bytes": (source.parent / path).read_bytes(), "path": path.name} for path in some]
+        pq.write_table(pa.table({"image": cells}), source, row_group_size=_ROW_GROUP)
+    else:
+        with source.open("w", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["id", "image"])
+            rows.writerows((f"picture-{number}", path) for number, path in enumerate(some))
 
 
 def picture_files(data: Path, folder: Path) -> Sequence[Path]:

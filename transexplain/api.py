@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from scipy.special import expit, softmax
 
-from transexplain.data.image_files import load_image
+from transexplain.data.picture_places import picture_at
 from transexplain.errors import ConfigurationError, EngineError, ItemError, did_you_mean
 from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation
@@ -332,7 +332,7 @@ def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure
     if model.modality == "image" and isinstance(content, str | Path):
         source = str(content)
         try:
-            content = load_image(Path(source))
+            content = picture_at(source)
         except ItemError as error:
             return ItemFailure(item_id=str(index), index=index, kind=error.kind, message=str(error))
     return Item(id=str(index), index=index, content=content, source=source)

@@ -220,7 +220,8 @@ def _form(output: Path | None, *, as_json: bool) -> Form:
 
 def _content(model: "LoadedModel", item: str) -> Any:
     from transexplain.data.graph_files import read_graph_file
-    from transexplain.data.image_files import SUFFIXES, load_image
+    from transexplain.data.image_files import SUFFIXES
+    from transexplain.data.picture_places import is_packed, picture_at
 
     if model.modality == "text":
         if item != "-" and _is_file(item):
@@ -234,13 +235,19 @@ def _content(model: "LoadedModel", item: str) -> Any:
             opt.warn(f"there is no file {item!r}, and the name was explained as a text")
         return typer.get_text_stream("stdin").read() if item == "-" else item
     reads = "graphs (.npz)" if model.modality == "nodes" else "pictures"
-    if not _is_file(item):
+    packed = model.modality == "image" and is_packed(item)
+    if not packed and not _is_file(item):
         raise ConfigurationError(
             f"{item[:80]!r} is no file, and this model reads {reads}: give the path of one"
         )
     if model.modality == "nodes":
         return dict(read_graph_file(Path(item)).content)
-    return load_image(Path(item))
+    if Path(item).suffix.lower() in (".tar", ".parquet"):
+        raise ConfigurationError(
+            f"{item} holds many pictures: write {item}#MEMBER of a tar, or {item}#COLUMN[ROW] of a "
+            "Parquet file; `run --data` explains all of them"
+        )
+    return picture_at(item)
 
 
 def _is_file(item: str) -> bool:

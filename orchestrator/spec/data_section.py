@@ -20,7 +20,7 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         "-d",
-        help="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR, graphs:DIR or "
+        help="csv|tsv|jsonl|parquet|xlsx|tar file or glob, imagefolder:DIR, graphs:DIR or "
         "eraser:DIR#split",
     ),
 ]
@@ -49,13 +49,17 @@ class DataSection(Section):
     }
 
     source: str = Field(
-        description="csv|tsv|jsonl|parquet|xlsx file or glob, imagefolder:DIR, graphs:DIR or "
+        description="csv|tsv|jsonl|parquet|xlsx|tar file or glob, imagefolder:DIR, graphs:DIR or "
         "eraser:DIR#split"
     )
     text: str | None = Field(
         default=None, description="column of the text; default: text, else sentence"
     )
-    image: str | None = Field(default=None, description="column of the path of a picture")
+    image: str | None = Field(
+        default=None,
+        description="column of the path of a picture, in Parquet also of its bytes; of tars the "
+        "picture's suffix, needed where an item has several",
+    )
     label: str | None = Field(default=None, description="column of the label; default: label")
     id: str | None = Field(
         default=None, description="column of the item's id; default: its place in the data"

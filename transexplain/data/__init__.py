@@ -28,5 +28,6 @@ FORMATS = Registry(
         "jsonl": "transexplain.data.file_formats:open_jsonl",
         "parquet": "transexplain.data.file_formats:open_parquet",
         "xlsx": "transexplain.data.workbooks:open_workbook",
+        "tar": "transexplain.data.tar_files:open_tar",
     },
 )

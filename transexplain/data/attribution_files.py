@@ -13,7 +13,8 @@ from transexplain.data.attribution_rows import AttributionColumns, GivenAttribut
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
 from transexplain.data.source_files import Problem, RawRow, Record, printable, source_files
-from transexplain.data.table_source import detected_in, expand, format_of, open_table
+from transexplain.data.source_paths import expand
+from transexplain.data.table_source import detected_in, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Unit
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard

@@ -18,6 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data.dialect import USUAL, UTF8, dialect_of
+from transexplain.data.parquet_pictures import (
+    TOGETHER,
+    holds_pictures,
+    plain_column,
+)
+from transexplain.data.picture_places import packed_cells
 from transexplain.data.source_files import (
     MAX_ROW,
     Problem,
@@ -314,7 +320,6 @@ def open_parquet(path: Path, spec: DatasetSpec) -> Iterator[Table]:
 
     Raises DataSourceError where the file is not Parquet or is damaged.
     """
-    del spec  # the format has no options
     with _seekable(path) as stream:
         try:
             # Streamed column chunks: a row group of gigabytes never stands in memory whole.
@@ -325,7 +330,7 @@ def open_parquet(path: Path, spec: DatasetSpec) -> Iterator[Table]:
         with file:
             yield Table(
                 columns=columns,
-                rows=lambda wanted: _rows(file, wanted, path),
+                rows=lambda wanted: _rows(file, wanted, path, spec.image),
             )
 
 
@@ -344,10 +349,19 @@ def _seekable(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _rows(file: Any, wanted: Sequence[str], path: Path) -> Iterator[RawRow]:
+def _rows(file: Any, wanted: Sequence[str], path: Path, pictures: str | None) -> Iterator[RawRow]:
+    if pictures and not holds_pictures(file.schema_arrow.field(pictures).type, path, pictures):
+        pictures = None
+    size, row = TOGETHER if pictures else _BATCH, 0
     try:
-        for batch in file.iter_batches(batch_size=_BATCH, columns=list(wanted), use_threads=False):
-            columns = [_plain(batch.column(name)).to_pylist() for name in wanted]
+        for batch in file.iter_batches(batch_size=size, columns=list(wanted), use_threads=False):
+            columns = [
+                packed_cells(batch.column(name), name, row)
+                if name == pictures
+                else _plain(batch.column(name)).to_pylist()
+                for name in wanted
+            ]
+            row += len(batch)
             for cells in zip(*columns, strict=True):
                 yield dict(zip(wanted, cells, strict=True))
     except (OSError, pa.ArrowException, ValueError) as error:
@@ -356,10 +370,7 @@ def _rows(file: Any, wanted: Sequence[str], path: Path) -> Iterator[RawRow]:
 
 def _plain(column: Any) -> Any:
     """The column in a type whose values become plain Python objects, whatever they hold."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = plain_column(column)
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.binary())

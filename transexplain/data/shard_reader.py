@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data.graph_rows import unpack
-from transexplain.data.image_files import load_image
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
+from transexplain.data.picture_places import open_picture
 from transexplain.data.snapshot import FOUND
-from transexplain.data.source_files import inside, verify
+from transexplain.data.source_files import verify
 from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.types.items import Item, ItemFailure
@@ -243,8 +243,7 @@ def _item(
         if ref.modality == "image":
             source, content = content, None
         if source is not None and opened:
-            path = inside(root, source, resolved=True)
-            content = load_image(path, name=source, sha256=row["sha256"])
+            content = open_picture(root, source, sha256=row["sha256"], resolved=True)
         if ref.modality == "nodes" and opened and content is not None:
             content = unpack(content)
         # no such column where nobody marked anything

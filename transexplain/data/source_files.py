@@ -5,7 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -160,6 +160,19 @@ class Problem:
 
     kind: str
     message: str
+    id: str | None = None  #: of the item, where its file has told it
+
+
+#: the column of keys, which differ within a file: of the items of a tar
+KEY = "__key__"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPicture:
+    """A cell that holds a picture itself, and not its path."""
+
+    place: str  #: what follows the name of the file, see `picture_places`
+    sha256: str  #: of the picture's bytes
 
 
 #: the wanted cells of one row by column name, or why there are none
@@ -173,6 +186,8 @@ class Table:
     columns: tuple[str, ...]
     rows: Callable[[Sequence[str]], Iterator[RawRow]]
     sparse: bool = False  #: True where a row may lack a column (JSON lines)
+    #: columns that hold the `content`, `label` and `id` where the specification names no others
+    usual: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Items from csv, tsv, jsonl and parquet files: one file, or a glob joined in sorted order."""
 
-import glob
 import json
 import math
 import os
@@ -13,7 +12,10 @@ from typing import Any
 from transexplain.data import FORMATS
 from transexplain.data.dialect import USUAL, dialect_of
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
+from transexplain.data.picture_places import is_packed
 from transexplain.data.source_files import (
+    KEY,
+    PackedPicture,
     Problem,
     RawRow,
     Record,
@@ -22,6 +24,7 @@ from transexplain.data.source_files import (
     picture_digest,
     printable,
 )
+from transexplain.data.source_paths import expand
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
 from transexplain.types.plans import DatasetSpec, Modality
 
@@ -55,13 +58,14 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
 
     Raises DataSourceError naming the columns that exist where one is missing or there twice.
     """
-    label = spec.label
+    label, usual = spec.label, table.usual
     if label is None and (_LABEL_DEFAULT in table.columns or table.sparse):
-        label = _LABEL_DEFAULT
+        label = usual.get("label", _LABEL_DEFAULT)
+    content = spec.image or spec.text or usual.get("content")
     columns = Columns(
-        content=spec.image or spec.text or _default_text(table.columns, path, spec.delimiter),
+        content=content or _default_text(table.columns, path, spec.delimiter),
         label=label,
-        id=spec.id,
+        id=spec.id or usual.get("id"),
         meta=tuple(spec.meta),
         evidence=spec.evidence,
         spans=spec.spans,
@@ -164,9 +168,10 @@ class FileSource:
             raise DataSourceError("name a text column or an image column, not both")
         self._spec = spec
         self._paths = expand(location)
-        self.modality: Modality = "image" if spec.image else "text"
-        self.root = _common_folder(self._paths) if spec.image else ""
-        self.numbered, self.named = spec.id is None, False
+        tars = _are_tars(self._paths)
+        self.modality: Modality = "image" if spec.image or tars else "text"
+        self.root = _common_folder(self._paths) if spec.image or tars else ""
+        self.numbered, self.named = spec.id is None and not tars, False
         self.marked = spec.evidence is not None
         self.detected = detected_in(self._paths, spec)
 
@@ -180,7 +185,7 @@ class FileSource:
         for path in self._paths:
             with open_table(path, self._spec) as table:
                 columns = resolve(self._spec, table, path)
-                reader = _RowReader(columns, path.parent, self.root)
+                reader = _RowReader(columns, path, self.root)
                 for raw in table.rows(columns.wanted):
                     yield reader.record(index, raw)
                     index += 1
@@ -189,17 +194,21 @@ class FileSource:
 class _RowReader:
     """Turns the cells of one file's rows into records."""
 
-    def __init__(self, columns: Columns, folder: Path, root: str) -> None:
+    def __init__(self, columns: Columns, path: Path, root: str) -> None:
         self._columns = columns
-        self._folder = folder
+        self._folder = path.parent
         self._root = root
+        self._file = printable(path.relative_to(root).as_posix()) if root else ""
+        self._keyed = columns.id == KEY
 
     def record(self, index: int, raw: RawRow) -> Record:
         """The record of one row; what is wrong with it becomes its error, the rest is kept."""
         columns = self._columns
         if isinstance(raw, Problem):
             name = f"row:{index}" if columns.id else str(index)
-            return Record(name, index, None, None, "{}", None, raw.kind, raw.message)
+            if raw.id is not None and self._keyed:
+                name = self._key(raw.id)
+            return Record(name, index, None, None, "{}", None, raw.kind, printable(raw.message))
         faults: list[ItemError] = []
         name = self._id(index, raw, faults)
         label = _or_fault(raw, columns.label, faults)
@@ -229,18 +238,31 @@ class _RowReader:
         name = _or_fault(raw, column, faults)
         if name is None and not faults:
             faults.append(ItemError("null", f"the id column {column!r} is null or empty"))
+        if name is not None and self._keyed:
+            return self._key(name)
         return name if name is not None else f"row:{index}"
+
+    def _key(self, key: str) -> str:
+        """Keys of other files may be the same."""
+        return f"{self._file}/{key}"
 
     def _content(self, raw: RawRow) -> tuple[str, str | None]:
         assert not isinstance(raw, Problem)
         column = self._columns.content
         if not self._root:
             return text_of(raw[column], column), None
-        named = spelled(raw[column], column)
+        cell = raw[column]
+        if isinstance(cell, PackedPicture):
+            return f"{self._file}{cell.place}", cell.sha256
+        named = spelled(cell, column)
         if named is None:
             raise ItemError("null", f"column {column!r} names no picture")
         path = inside(self._folder, named)
         name = path.relative_to(self._root).as_posix()
+        if is_packed(name):
+            raise ItemError(
+                "missing-image", f"{name!r} is written like a place in a tar; rename it"
+            )
         return name, picture_digest(path, name)
 
     def _evidence(self, raw: RawRow, content: str) -> str | None:
@@ -274,24 +296,6 @@ def _or_fault(raw: RawRow, column: str | None, faults: list[ItemError]) -> str |
         return None
 
 
-def expand(location: str) -> tuple[Path, ...]:
-    """The files that a path or glob means, sorted; raises DataSourceError where there is none."""
-    literal = Path(location).expanduser()
-    if literal.is_dir():
-        raise DataSourceError(
-            f"{location} is a folder; write imagefolder:{location} for pictures, or a glob such "
-            f"as {location.rstrip('/')}/*.jsonl for files"
-        )
-    names = [str(literal)] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
-    # The folder's links are followed, the file's are not: its own name holds the suffix.
-    paths = tuple(
-        path.parent.resolve() / path.name for path in map(Path, sorted(names)) if path.is_file()
-    )
-    if not paths:
-        raise DataSourceError(f"no file matches {location!r} (in {Path.cwd()})")
-    return paths
-
-
 def format_of(path: Path) -> str:
     """The name in `data.FORMATS` that the suffix of `path` stands for.
 
@@ -303,7 +307,9 @@ def format_of(path: Path) -> str:
     name = suffixes[-1].removeprefix(".") if suffixes else ""
     if name not in FORMATS:
         known = ", ".join(f".{name}" for name in FORMATS)
-        raise DataSourceError(f"{path} has no known suffix; known: {known}, each also with .gz")
+        raise DataSourceError(
+            f"{path} has no known suffix; known: {known}; texts and Parquet also with .gz"
+        )
     return name
 
 
@@ -323,6 +329,14 @@ def open_table(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """The file at `path`, read by its suffix; raises DataSourceError."""
     table: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
     return table
+
+
+def _are_tars(paths: Sequence[Path]) -> bool:
+    """Whether all of them are; raises DataSourceError where some are."""
+    formats = {format_of(path) == "tar" for path in paths}
+    if len(formats) > 1:
+        raise DataSourceError("tars cannot be mixed with files of other formats; audit them apart")
+    return True in formats
 
 
 def _common_folder(paths: Sequence[Path]) -> str:

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
-from transexplain.data.source_files import file_digest, inside, picture_digest
+from transexplain.data.picture_places import place_digest
+from transexplain.data.source_files import file_digest
 from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.methods.learned_facts import explainers_of
@@ -182,7 +183,7 @@ def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
                     continue
                 name = row["content"]
                 try:
-                    found = picture_digest(inside(Path(dataset.root), name), name)
+                    found = place_digest(Path(dataset.root), name)
                 except ItemError as error:
                     yield str(error)
                     continue

@@ -10,9 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from transexplain.data.image_files import load_image
+from transexplain.data.picture_places import open_picture
 from transexplain.data.shard_reader import read_shard
-from transexplain.data.source_files import inside
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.randomness import keyed_number
@@ -111,8 +110,7 @@ class Examples:
     def _encoded(self, one: Example) -> Encoded:
         if one.encoded is not None:
             return one.encoded
-        path = inside(Path(self.root), str(one.item.source))
-        item = replace(one.item, content=load_image(path, name=one.item.source))
+        item = replace(one.item, content=open_picture(Path(self.root), str(one.item.source)))
         (found,) = self.model.encode([item], max_length=self.max_length)
         if isinstance(found, ItemFailure):
             raise DataSourceError(

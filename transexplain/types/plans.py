@@ -67,11 +67,13 @@ class ModelRef:
 class DatasetSpec:
     """Where items come from and how their columns are read, as the user wrote it."""
 
-    #: `x.csv|tsv|jsonl|parquet` (globs, .gz), `imagefolder:DIR`, `graphs:DIR` or
+    #: `x.csv|tsv|jsonl|parquet|tar` (globs, .gz), `imagefolder:DIR`, `graphs:DIR` or
     #: `eraser:DIR#split`
     source: str
     text: str | None = None  #: column of the text; default: `text`, else `sentence`
-    image: str | None = None  #: column of the image path, relative to the file's folder
+    #: column of the image path, relative to the file's folder, or of its bytes; of a tar the
+    #: suffix of the image
+    image: str | None = None
     label: str | None = None  #: column of the label; default: `label` where it exists
     id: str | None = None  #: column of the item id; default: the row number
     meta: tuple[str, ...] = ()  #: further columns kept with each item

@@ -9,8 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from transexplain.data.image_files import load_image
-from transexplain.data.source_files import inside
+from transexplain.data.picture_places import open_picture
 from transexplain.errors import ItemError
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.graph_drawing import GraphShape, node_link, nodes_of, stored_shapes
@@ -108,7 +107,7 @@ def opened(source: str | None, root: str) -> Image.Image:
         raise ItemError("missing-image", "no file of this picture was recorded")
     if not root:
         raise ItemError("missing-image", "the dataset's folder was not recorded")
-    return load_image(inside(Path(root), source), name=source)
+    return open_picture(Path(root), source)
 
 
 def _over(image: Image.Image, one: Explanation, scale: float) -> Drawn:

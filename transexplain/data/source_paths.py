@@ -1,0 +1,66 @@
+"""The files that a path, a glob or a range in braces names."""
+
+import glob
+import re
+from pathlib import Path
+
+from transexplain.errors import DataSourceError
+
+
+def expand(location: str) -> tuple[Path, ...]:
+    """The files that a path, glob or {range} means, or the tars of a folder, sorted.
+
+    `{000..012}` are the numbers from 000 to 012, `{a,b}` is a and b; every such file has to exist.
+
+    Raises DataSourceError where there is none, and for a folder without tars.
+    """
+    literal = Path(location).expanduser()
+    names = [str(literal)] if literal.exists() else _matching(str(literal))
+    if literal.is_dir():
+        names = [str(path) for path in literal.iterdir() if path.suffix.lower() == ".tar"]
+        if not names:
+            raise DataSourceError(
+                f"{location} is a folder without tars; write imagefolder:{location} for pictures, "
+                f"or a glob such as {location.rstrip('/')}/*.jsonl for files"
+            )
+    # The folder's links are followed, the file's are not: its own name holds the suffix.
+    paths = tuple(
+        path.parent.resolve() / path.name for path in map(Path, sorted({*names})) if path.is_file()
+    )
+    if not paths:
+        raise DataSourceError(f"no file matches {location!r} (in {Path.cwd()})")
+    return paths
+
+
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
+_MOST_FILES = 1_000_000
+
+
+def _matching(pattern: str) -> list[str]:
+    """Names of existing files; DataSourceError where one that the braces name is not there."""
+    names: list[str] = []
+    for one in _without_braces(pattern):
+        found = [one] if Path(one).exists() else glob.glob(one, recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
+        if not found and one != pattern:
+            raise DataSourceError(f"no file matches {one!r}, which {pattern!r} names")
+        names += found
+    return names
+
+
+def _without_braces(pattern: str) -> list[str]:
+    patterns = [pattern]
+    while braces := _BRACES.search(patterns[0]):
+        first, last, listed = braces.groups()
+        if listed is not None:
+            values = listed.split(",")
+        else:
+            numbers = range(int(first), int(last) + 1)
+            if not 0 < len(numbers) * len(patterns) <= _MOST_FILES:
+                raise DataSourceError(
+                    f"{braces[0]} in {pattern!r} names {len(numbers):,} files: write "
+                    f"{{first..last}}, for at most {_MOST_FILES:,} of them"
+                )
+            values = [f"{number:0{len(first)}}" for number in numbers]
+        # all patterns are alike up to here
+        patterns = [one.replace(braces[0], value, 1) for one in patterns for value in values]
+    return patterns
