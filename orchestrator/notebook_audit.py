@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tqdm import tqdm
 
 from orchestrator.dispatch.finish import exit_code, write_reports
-from orchestrator.dispatch.local import Reports, run_local
+from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.run_reports import Reports
 from orchestrator.in_memory_files import data_section, groups_section, write_whole
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec

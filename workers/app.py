@@ -85,7 +85,7 @@ def _defaults(settings: Settings) -> dict[str, Any]:
         ],
         "task_default_queue": settings.queue,
         "task_default_delivery_mode": "transient",  # a message that is lost is sent again
-        "worker_pool": "workers.device_worker:DevicePool",
+        "worker_pool": "workers.device_pool:DevicePool",
         "worker_concurrency": 1,
         "worker_send_task_events": True,
         "worker_hijack_root_logger": False,

@@ -7,20 +7,17 @@ hand, and one more for each shard that the device is through with or nearly so, 
 
 import logging
 import math
-import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from contextvars import copy_context
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from celery import Celery, Task, bootsteps
-from celery.concurrency.base import BasePool, apply_target
 from celery.exceptions import Ignore, Reject
 from celery.signals import task_revoked, worker_ready
 from celery.worker import state
@@ -30,117 +27,29 @@ from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.registry import load
 from transexplain.settings import Settings
 from transexplain.store import shards
+from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
-from transexplain.types.plans import Modality
+from transexplain.types.plans import DeviceClass, Modality, device_class
 from workers import logs
 from workers.app import make_app
 from workers.claim_to_commit import End, Workbench
+from workers.device_pool import DevicePool
 from workers.device_turns import Device
 from workers.fair_turns import FairTurns
 from workers.heartbeat import free_dead, worker_name
+from workers.idle_watch import EXIT_IDLE, IdleWatch
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
-from workers.queue_names import MODALITIES, DeviceClass, device_class, queue_of, queues_for
-
-#: tasks at once: one that is computed, one before it and one behind it
-_MOST = 3
-#: seconds from the last task's end to the worker's: its acknowledgement goes out first
-_LAST_ACKNOWLEDGEMENT = 0.3
-
-
-class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
-    """Threads for tasks; how many messages the worker holds follows `room`."""
-
-    signal_safe = False
-    body_can_be_buffer = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.limit = 1  # what Celery takes at first
-        self.room: Callable[[], int] = lambda: 1
-        self.consumer: Callable[[], Any] = lambda: None  #: Celery's, where it has one
-        self._threads = ThreadPoolExecutor(_MOST, "shard")
-        self._running = 0
-        self._leaving = False
-        self._lock = threading.Lock()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-
-    def register_with_event_loop(self, loop: Any) -> None:
-        """Have the event loop wake when a task has ended or there is room for another."""
-        loop.add_reader(self._wake_read, self._on_wake)
-
-    def on_apply(
-        self,
-        target: Callable[..., Any],
-        args: Any = None,
-        kwargs: Any = None,
-        callback: Callable[..., Any] | None = None,
-        accept_callback: Callable[..., Any] | None = None,
-        **_: Any,
-    ) -> None:
-        """Begin a task."""
-        with self._lock:
-            self._running += 1
-        # what a task notes of itself for the log holds for Celery's own lines after it, and no more
-        future = self._threads.submit(
-            copy_context().run, apply_target, target, args, kwargs, callback, accept_callback
-        )
-        future.add_done_callback(self._ended)
-
-    def terminate_job(self, pid: int, signal: int | None = None) -> None:
-        """Nothing: a thread cannot be killed. A revoked shard is fenced, and ends by itself."""
-
-    def on_stop(self) -> None:
-        """Wait for the tasks that are under way."""
-        self._threads.shutdown()
-
-    def leave(self) -> None:
-        """End the worker as soon as no task is under way."""
-        self._leaving = True
-        with self._lock:
-            if self._running == 0:
-                _end_worker()
-        self.wake()
-
-    def wake(self) -> None:
-        """Make Celery's main thread check `room` and acknowledged messages."""
-        with suppress(BlockingIOError):  # its limit of calls is reached
-            os.write(self._wake_write, b"!")
-
-    def _on_wake(self) -> None:
-        try:
-            os.read(self._wake_read, 1024)
-        except BlockingIOError:
-            return
-        consumer = self.consumer()
-        qos = getattr(consumer, "qos", None)
-        if qos is not None:
-            qos.value = self.room()  # the event loop informs the broker
-
-    def _ended(self, _: "Future[Any]") -> None:
-        with self._lock:
-            self._running -= 1
-            last = self._running == 0 and self._leaving
-        self.wake()
-        if last:
-            threading.Timer(_LAST_ACKNOWLEDGEMENT, _end_worker).start()
-
-    def _get_info(self) -> dict[str, Any]:
-        return {**super()._get_info(), "max-concurrency": _MOST, "processes": [os.getpid()]}
-
-
-def _end_worker() -> None:
-    state.should_stop = 0  # Celery's own flag: leave with status 0
-
+from workers.queue_names import MODALITIES, queue_of, queues_for
 
 log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
 #: what a run's report says goes into the tables that people ask by SQL
 _CLOSING = "transexplain.reports.sql_results:close_apart"
+#: what sends lost messages again is the orchestrator's, which stands above this package
+_SWEEP = "orchestrator.dispatch.queue:sweep"
 
 
 def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
@@ -163,17 +72,19 @@ class WorkerOptions:
     max_shards: int = 0  #: it ends after so many, to give memory back; 0: never
     neighbours: int = 1  #: processes that share this device's memory, this one among them
     crew: int = 1  #: processes that share this machine's cores, this one among them
+    until_idle: float | None = None  #: it ends after so many seconds without work; None: never
     log_format: logs.Format = "text"
 
 
 def run_worker(
     settings: Settings, options: WorkerOptions | None = None, *, supervised: bool = False
 ) -> int:
-    """Serve the queues until SIGTERM; returns the exit code.
+    """Serve the queues until SIGTERM, or until nothing waits; returns the exit code.
 
     SIGTERM (and SIGINT, unless a supervisor passes it on as SIGTERM) finishes the batch, gives
     the shard's lease back and ends. A database at another revision is an InfrastructureError, a
-    device that is not there a ConfigurationError, both before anything is claimed.
+    device that is not there a ConfigurationError, both before anything is claimed. Under a
+    supervisor the code is `EXIT_IDLE` where nothing waited: no other process need take the place.
     """
     options = options or WorkerOptions()
     logs.configure(options.log_format)
@@ -191,7 +102,8 @@ def run_worker(
         supervised=supervised,
     )
     worker.start()
-    return int(worker.exitcode or 0)
+    code = int(worker.exitcode or 0)
+    return 0 if code == EXIT_IDLE and not supervised else code
 
 
 class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no types
@@ -247,12 +159,28 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         worker_ready.connect(self._ready, weak=False)
         task_revoked.connect(self._shard_task.on_revoked, weak=False)
         self._bench, self._leave = bench, pool.leave
+        self._idle = self._idle_watch(db, settings, turns, pool)
+
+    def _idle_watch(
+        self, db: Database, settings: Settings, turns: FairTurns, pool: DevicePool
+    ) -> IdleWatch | None:
+        if self._options.until_idle is None:
+            return None
+        return IdleWatch(
+            linger=self._options.until_idle,
+            in_hand=lambda: pool.in_hand,
+            waits=partial(turns.any_waits, db, self._name),
+            sweep=partial(load(_SWEEP), db, settings),
+            end=partial(pool.leave, EXIT_IDLE),
+        )
 
     def start(self, worker: Any) -> None:
         """All is prepared already."""
 
     def stop(self, worker: Any) -> None:
         """Close what `start` created, after the tasks that are under way."""
+        if self._idle is not None:
+            self._idle.stop()
         self._bench.stop.set()
         worker.pool.on_stop()
         self._bench.close()
@@ -269,6 +197,8 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         else:
             self._end_between_batches(signal.SIGINT)
+        if self._idle is not None:
+            self._idle.start()
 
     def _end_between_batches(self, number: signal.Signals) -> None:
         """On this signal work ends after its batch, then the worker; on a second one at once."""
@@ -286,7 +216,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
 
 
 #: names of the options that Celery hands on to the step
-_OPTIONS = ("device", "threads", "max_shards", "neighbours", "crew")
+_OPTIONS = ("device", "threads", "max_shards", "neighbours", "crew", "until_idle")
 
 
 class ShardTask:

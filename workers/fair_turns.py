@@ -65,6 +65,10 @@ class FairTurns:
             found += [(one, shard_index), (one, None)] if one == run_id else [(one, None)]
         return found
 
+    def any_waits(self, db: Database, worker: str) -> bool:
+        """Whether a shard waits that this worker could take now."""
+        return bool(self._served(db, queueing.contenders(db, worker)))
+
     def _served(self, db: Database, waiting: Iterable[Contender]) -> list[Contender]:
         known = {one.run_id: self._plan(db, one.run_id) for one in waiting}
         self._plans = known

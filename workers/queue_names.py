@@ -4,18 +4,12 @@ A plan names both, and a worker listens where it can serve.
 """
 
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import get_args
 
 from transexplain.settings import Settings
-from transexplain.types.plans import AuditPlan, Modality
+from transexplain.types.plans import AuditPlan, DeviceClass, Modality, device_class
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
-DeviceClass = Literal["cpu", "gpu"]
-
-
-def device_class(device: str) -> DeviceClass:
-    """`cpu`, or `gpu` for any accelerator."""
-    return "cpu" if device.partition(":")[0] == "cpu" else "gpu"
 
 
 def queue_of(settings: Settings, plan: AuditPlan) -> str:

@@ -21,6 +21,7 @@ from transexplain.store.database import Database
 from transexplain.types.plans import SPREAD
 from workers.device_worker import WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
+from workers.idle_watch import EXIT_IDLE
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,8 @@ class _Place:
     started: float = 0.0
     due: float = 0.0
     deaths: int = 0  #: in a row, each at once after the start
-    given_up: bool = False
+    given_up: bool = False  #: it called its own request wrong
+    idle: bool = False  #: it found nothing to do, and none is to take its place
 
 
 def supervise(
@@ -100,8 +102,9 @@ def supervise(
     The first signal goes on to the children, which finish their batch and give their lease back:
     0. A second one kills them: 128 plus its number. A child that ends is replaced, after a pause
     that grows where it died soon after its start; one that calls its own request wrong is not,
-    and where none is left the code is 2. `on_death` receives the process id of every child
-    that died, to free what it held.
+    and where none is left the code is 2. One that found nothing to do is not either, and where
+    these are the last the code is 0. `on_death` receives the process id of every child that died,
+    to free what it held.
     """
     places = [_Place(options=options) for options in crew]
     with _signals() as received:
@@ -116,8 +119,8 @@ def supervise(
             running = [place.process for place in places if place.process is not None]
             if stops and not running:
                 return 0 if stops == 1 else 128 + received[stops - 1]
-            if all(place.given_up for place in places):
-                return _BAD_REQUEST
+            if all(place.given_up or place.idle for place in places):
+                return _BAD_REQUEST if any(place.given_up for place in places) else 0
             wait([process.sentinel for process in running], timeout=_POLL)
 
 
@@ -163,7 +166,8 @@ def _collect_dead(place: _Place, on_death: OnDeath, *, stopping: bool) -> None:
 
 
 def _fill(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> None:
-    if place.process is None and not (stopping or place.given_up) and time.monotonic() >= place.due:
+    over = stopping or place.given_up or place.idle
+    if place.process is None and not over and time.monotonic() >= place.due:
         place.process = multiprocessing.get_context("spawn").Process(
             target=_child,
             args=(settings, place.options, work),
@@ -185,6 +189,10 @@ def _report_death(place: _Place, stopping: bool) -> bool:
     place.process = None
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
     message = f"worker on {place.options.device} (process {pid}) {how} after {lived:.0f} s"
+    if code == EXIT_IDLE:
+        place.idle = True
+        log.info("worker on %s (process %d) found nothing to do", place.options.device, pid)
+        return False
     if stopping or code == 0:
         place.deaths = 0
         log.info("%s", message)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from orchestrator.cli.options import LiveOptions, OutputOptions, SpecOptions
+from orchestrator.cli.options import ExecutorOptions, LiveOptions, OutputOptions, SpecOptions
 from orchestrator.cli.verb_table import GROUPS, VERBS
 from orchestrator.dispatch import stopping
 from transexplain.errors import InfrastructureError, TransExplainError
@@ -64,7 +64,7 @@ def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
         one.name: mark
         for one in own.parameters.values()
         for mark in getattr(one.annotation, "__metadata__", ())
-        if isinstance(mark, SpecOptions | OutputOptions | LiveOptions)
+        if isinstance(mark, SpecOptions | OutputOptions | LiveOptions | ExecutorOptions)
     }
     if not found:
         return verb

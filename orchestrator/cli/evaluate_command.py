@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import follow_workers, prepare, run_locally, work_and_report
+from orchestrator.cli.run_commands import prepare, work_and_report, worked_on
 from orchestrator.spec.audit_spec import (
     overrides_of,
 )
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
+    from orchestrator.dispatch.executors import Executor
     from orchestrator.plan.audit_plan import Prepared
 
 Methods = Annotated[
@@ -49,7 +50,7 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     baseline: Baseline = None,
     items: Items = None,
     set_: opt.Set = None,
-    processes: opt.Processes = 1,
+    chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     queue_: Queue = False,
     db: opt.DatabaseUrl = None,
@@ -58,10 +59,8 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
 ) -> None:
     """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
     settings = opt.settings_with(db, host_processes)
-    if queue_:
-        from orchestrator.dispatch.queue import check_broker
-
-        check_broker(settings)
+    executor = chosen.made(settings, queue=queue_)
+    executor.check()
     overrides |= overrides_of(
         items=items or None,
         methods=_names(method),
@@ -71,18 +70,17 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     if items == 0:
         set_ = [*(set_ or ()), "data.sample=null"]
     prepared = prepare(spec, overrides, set_, settings, task="evaluation")
-    _measure(prepared, settings, report_dir, output, processes=None if queue_ else processes)
+    _measure(prepared, settings, executor, report_dir, output)
 
 
 def _measure(
     prepared: "Prepared",
     settings: Settings,
+    executor: "Executor",
     report_dir: Path,
     output: opt.Output,
-    *,
-    processes: int | None,
 ) -> None:
-    """Create the run and drive it to its end: here, or without `processes` on the queue."""
+    """Create the run and drive it to its end."""
     from orchestrator.spec.evaluation_section import evaluation_estimate
     from transexplain.store import runs
 
@@ -90,11 +88,7 @@ def _measure(
         typer.echo(cost.summary_text())
     with opt.open_store(settings) as store:
         run_id = runs.create(store, prepared.plan, prepared.shards, place=prepared.place)
-        work = (
-            follow_workers(store, run_id, settings)
-            if processes is None
-            else run_locally(store, run_id, settings, processes, prepared.model)
-        )
+        work = worked_on(executor, store, run_id, prepared.model)
         work_and_report(store, run_id, work, report_dir, output)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.run_commands import ReportDir, audit_before, run_locally, work_and_report
+from orchestrator.cli.run_commands import ReportDir, audit_before, work_and_report, worked_on
 from orchestrator.spec.audit_spec import NameOption, overrides_of
 from transexplain.errors import ConfigurationError
 
@@ -86,7 +86,7 @@ def import_(  # noqa: PLR0913 - the options of a command line
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = run_locally(store, run_id, settings, processes)
+        work = worked_on(opt.local_executor(settings, processes), store, run_id)
         work_and_report(store, run_id, work, report_dir, output)
 
 

@@ -18,10 +18,10 @@ from transexplain.settings import Settings
 if TYPE_CHECKING:
     from transexplain.store.database import Database
     from transexplain.store.upkeep import OldRun
-    from transexplain.types.plans import Modality
     from workers.device_worker import WorkerOptions
 
 _MAX_SHARDS = 200
+_LINGER = 10.0
 
 Device = Annotated[
     str | None,
@@ -47,27 +47,37 @@ MaxShards = Annotated[
         help=f"a process ends after this many shards, 0: never; {_MAX_SHARDS} where it is replaced",
     ),
 ]
-Modalities = Annotated[
-    list[str] | None,
-    typer.Option("--modality", help="take only text, image or nodes; may be repeated"),
+UntilIdle = Annotated[
+    bool,
+    typer.Option("--until-idle", help="end when no shard waits that it could take"),
+]
+Linger = Annotated[
+    float | None,
+    typer.Option(
+        "--linger", min=0, help="seconds without work before that; default: 10", show_default=False
+    ),
 ]
 LogFormat = Annotated[str, typer.Option("--log-format", help="text or json")]
 
 
-def worker(
+def worker(  # noqa: PLR0913 - the options of a command line
     *,
     device: Device = None,
     devices: Devices = None,
     threads: Threads = None,
     host_processes: opt.HostProcesses = None,
     max_shards: MaxShards = None,
-    modality: Modalities = None,
+    modality: opt.Modalities = None,
+    until_idle: UntilIdle = False,
+    linger: Linger = None,
     log_format: LogFormat = "text",
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Serve the queues; SIGTERM ends it after the current batch.
 
-    `--device` is one process. `--devices` starts one per device and replaces those that end.
+    `--device` is one process. `--devices` starts one per device and replaces those that end. With
+    `--until-idle` it ends by itself (status 0), and sends lost messages again meanwhile: a batch
+    system's job needs no `transexplain beat`.
     """
     from orchestrator.dispatch.queue import check_broker
     from workers import logs
@@ -75,14 +85,17 @@ def worker(
 
     if device and devices:
         raise ConfigurationError("--device is for one process, --devices for several; give one")
+    if linger is not None and not until_idle:
+        raise ConfigurationError("--linger is how long --until-idle waits; give both")
     settings = opt.settings_with(db, host_processes)
     check_broker(settings, must_answer=False)
     options = WorkerOptions(
         device=device,
         threads=threads,
         max_shards=max_shards or 0,
-        modalities=_modalities(modality),
+        modalities=opt.modalities_of(modality),
         log_format=logs.form_of(log_format),
+        until_idle=None if not until_idle else _LINGER if linger is None else linger,
     )
     if devices:
         code = _supervise(settings, devices, options, max_shards)
@@ -105,17 +118,6 @@ def _supervise(
     # connect now: otherwise every child would report the same error
     with open_database(settings.database_url) as store:
         return supervise(settings, crew, on_death=lambda pid: free(store, pid))
-
-
-def _modalities(given: list[str] | None) -> "tuple[Modality, ...]":
-    from workers.queue_names import MODALITIES
-
-    unknown = set(given or ()) - set(MODALITIES)
-    if unknown:
-        raise ConfigurationError(
-            f"--modality {', '.join(sorted(unknown))}: known are {', '.join(MODALITIES)}"
-        )
-    return tuple(one for one in MODALITIES if not given or one in given)
 
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}

@@ -2,8 +2,9 @@
 warnings.
 """
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import typer
 
@@ -11,8 +12,10 @@ from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings, processes_of
 
 if TYPE_CHECKING:
+    from orchestrator.dispatch.executors import Executor
     from orchestrator.serve.live_desk import LiveSettings
     from transexplain.store.database import Database
+    from transexplain.types.plans import Modality
 
 #: how a verb says what it does: bars and sentences, nothing, or lines of JSON
 Output = Literal["bar", "quiet", "json"]
@@ -109,6 +112,73 @@ class LiveOptions(NamedTuple):
         return None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenExecutor:
+    """Who is to work on a run, as the command line says it."""
+
+    name: str | None  #: None: none was named
+    processes: int
+    workers: int | None
+    address: str | None
+    script: Path | None
+
+    def made(self, settings: Settings, *, queue: bool = False) -> "Executor":
+        """The executor, which is `celery` with `--queue`; raises ConfigurationError."""
+        from orchestrator.dispatch.executors import Workforce, executor
+
+        if queue and self.name not in (None, "celery"):
+            raise ConfigurationError("--queue is --executor celery; leave out one of the two")
+        wanted = Workforce(
+            settings=settings,
+            processes=self.processes,
+            workers=self.workers,
+            address=self.address,
+            script=self.script,
+        )
+        return executor(self.name or ("celery" if queue else "local"), wanted)
+
+
+class ExecutorOptions(NamedTuple):
+    """Stands for `--executor` and what goes with it; the verb receives a ChosenExecutor."""
+
+    def options(self) -> dict[str, Any]:
+        """Name of a parameter -> its annotation."""
+        texts: dict[str, tuple[Any, Any]] = {
+            "executor": (
+                str,
+                typer.Option(
+                    "--executor",
+                    help="who works: local (processes here, the default), celery (workers on the "
+                    "queue), slurm (an array job of workers) or ray (actors of a Ray cluster)",
+                ),
+            ),
+            "processes": (
+                int,
+                typer.Option("--processes", "-p", min=1, help="of local; default: 1"),
+            ),
+            "workers": (
+                int,
+                typer.Option("--workers", min=1, help="of slurm (default 8) or ray (all devices)"),
+            ),
+            "address": (
+                str,
+                typer.Option("--address", help="of ray: auto, HOST:6379 or local"),
+            ),
+            "script": (
+                Path,
+                typer.Option("--script", help="of slurm: the job that starts a worker"),
+            ),
+        }
+        return {name: Annotated[kind | None, option] for name, (kind, option) in texts.items()}
+
+    def value(self, given: dict[str, Any]) -> ChosenExecutor:
+        """What the verb receives."""
+        return ChosenExecutor(
+            name=given.pop("executor"), processes=given.pop("processes") or 1, **given
+        )
+
+
+Chosen = Annotated[ChosenExecutor, ExecutorOptions()]
 Live = Annotated["LiveSettings | None", LiveOptions()]
 Overrides = Annotated[dict[str, Any], SpecOptions()]
 UnnamedOverrides = Annotated[dict[str, Any], SpecOptions(without=("name",))]
@@ -149,18 +219,40 @@ Previous = Annotated[
     str | None,
     typer.Option("--previous", help="compare the report with this run: id, beginning or `latest`"),
 ]
+Modalities = Annotated[
+    list[str] | None,
+    typer.Option("--modality", help="only text, image or nodes; may be repeated; default: all"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def settings_with(database_url: str | None, host_processes: str | None = None) -> Settings:
     """The environment's settings, with `--db` and `--host-processes` over them."""
-    from dataclasses import replace
-
     settings = Settings.from_environment()
     if host_processes is not None:
         count = processes_of(host_processes, "--host-processes")
         settings = replace(settings, host_processes=count)
     return replace(settings, database_url=database_url) if database_url else settings
+
+
+def modalities_of(given: list[str] | None) -> "tuple[Modality, ...]":
+    """The modalities that were given, or all; raises ConfigurationError for another word."""
+    from transexplain.types.plans import Modality
+
+    known: tuple[Modality, ...] = get_args(Modality)
+    unknown = set(given or ()) - set(known)
+    if unknown:
+        raise ConfigurationError(
+            f"--modality {', '.join(sorted(unknown))}: known are {', '.join(known)}"
+        )
+    return tuple(one for one in known if not given or one in given)
+
+
+def local_executor(settings: Settings, processes: int) -> "Executor":
+    """Processes of this machine."""
+    from orchestrator.dispatch.executors import LocalProcesses, Workforce
+
+    return LocalProcesses(Workforce(settings=settings, processes=processes))
 
 
 def open_store(settings: Settings) -> "Database":

@@ -20,6 +20,7 @@ from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
+    from orchestrator.dispatch.executors import Executor
     from orchestrator.plan.audit_plan import Prepared
     from transexplain.models.loaded_model import LoadedModel
     from transexplain.settings import Settings
@@ -128,21 +129,23 @@ def run(  # noqa: PLR0913 - the options of a command line
     overrides: opt.Overrides,
     set_: opt.Set = None,
     previous: opt.Previous = None,
-    processes: opt.Processes = 1,
+    chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
-    """Run an audit here and write its report."""
+    """Run an audit here, or by workers of a cluster, and write its report."""
     settings = opt.settings_with(db, host_processes)
+    executor = chosen.made(settings)
+    executor.check()
     prepared = prepare(spec, overrides, set_, settings)
     from transexplain.store import runs  # slow to import, and a wrong request comes first
 
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
-        work = run_locally(store, run_id, settings, processes, prepared.model)
+        work = worked_on(executor, store, run_id, prepared.model)
         work_and_report(store, run_id, work, report_dir, output)
 
 
@@ -161,20 +164,23 @@ def submit(  # noqa: PLR0913 - the options of a command line
     output: opt.OutputMode,
 ) -> None:
     """Put an audit on the queue for workers."""
-    from orchestrator.dispatch import queue
+    from orchestrator.dispatch.executors import QueuedWorkers, Workforce
+    from orchestrator.dispatch.run_actions import send_hints
     from transexplain.store import runs
 
     settings = opt.settings_with(db)
-    queue.check_broker(settings)
+    executor = QueuedWorkers(Workforce(settings=settings))
+    executor.check()
     set_ = [*(set_ or ()), *settings_of(priority, share, most_workers)]
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
         before = audit_before(store, previous)
         run_id = runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
-        work = follow_workers(store, run_id, settings)
         if not wait:
+            send_hints(store, settings, run_id)
             announce(runs.progress(store, run_id), output)
         else:
+            work = worked_on(executor, store, run_id)
             work_and_report(store, run_id, work, report_dir, output)
 
 
@@ -182,7 +188,7 @@ def resume(
     run_id: opt.RunId = "latest",
     *,
     queue_: Queue = False,
-    processes: opt.Processes = 1,
+    chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
@@ -192,11 +198,13 @@ def resume(
     from orchestrator.dispatch import run_actions
 
     settings = opt.settings_with(db, host_processes)
+    executor = chosen.made(settings, queue=queue_)
+    executor.check()
     with opt.open_store(settings) as store:
         found = run_actions.resumable(store, run_id)
-        _check_privacy(store, found, here=not queue_)
+        _check_privacy(store, found, executor)
         run_actions.queue_again(store, found)
-        work = _work(store, found, settings, processes if not queue_ else None)
+        work = worked_on(executor, store, found)
         work_and_report(store, found, work, report_dir, output)
 
 
@@ -212,7 +220,7 @@ def retry(
         ),
     ] = False,
     queue_: Queue = False,
-    processes: opt.Processes = 1,
+    chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
     report_dir: ReportDir = Path("audits"),
@@ -222,25 +230,28 @@ def retry(
     from orchestrator.dispatch import run_actions
 
     settings = opt.settings_with(db, host_processes)
+    executor = chosen.made(settings, queue=queue_)
+    executor.check()
     with opt.open_store(settings) as store:
         found = run_actions.resumable(store, run_id)
-        _check_privacy(store, found, here=not queue_)
+        _check_privacy(store, found, executor)
         again = run_actions.queue_again(store, found, failed=failed)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
             typer.echo(f"run {found}: nothing to try again{more}")
             return
         typer.echo(f"run {found}: {again} shard{'s' if again > 1 else ''} once more")
-        work = _work(store, found, settings, processes if not queue_ else None)
+        work = worked_on(executor, store, found)
         work_and_report(store, found, work, report_dir, output)
 
 
-def _check_privacy(store: "Database", run_id: str, *, here: bool) -> None:
+def _check_privacy(store: "Database", run_id: str, executor: "Executor") -> None:
     """Refuse to work here without the key or the hook of the run; workers refuse by themselves."""
+    from orchestrator.dispatch.executors import LocalProcesses
     from transexplain.auditing.text_guard import guard_of
     from transexplain.store import runs
 
-    if here:
+    if isinstance(executor, LocalProcesses):
         guard_of(runs.get(store, run_id).plan)
 
 
@@ -254,13 +265,6 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         found = runs.get(store, run_id)
         done = run_actions.cancel(store, found.id, sql_results.close)
         typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
-
-
-def _work(store: "Database", run_id: str, settings: "Settings", processes: int | None) -> Work:
-    """Work on a run in `processes` here or, None, on the queue."""
-    if processes is None:
-        return follow_workers(store, run_id, settings)
-    return run_locally(store, run_id, settings, processes)
 
 
 def audit_before(store: "Database", run_id: str | None) -> str | None:
@@ -278,38 +282,18 @@ def audit_before(store: "Database", run_id: str | None) -> str | None:
 _INTERRUPTED = 130
 
 
-def run_locally(
-    store: "Database",
-    run_id: str,
-    settings: Settings,
-    processes: int,
-    model: "LoadedModel | None" = None,
+def worked_on(
+    executor: "Executor", store: "Database", run_id: str, model: "LoadedModel | None" = None
 ) -> Work:
-    """Work on a run in this process or its children; `model` is loaded already."""
+    """The work of an executor on a run; `model` is loaded already."""
 
     def work(display: RunDisplay, stop: Event) -> None:
-        from orchestrator.dispatch import local
+        from orchestrator.dispatch.run_reports import Reports
 
-        local.run_local(
-            store,
-            run_id,
-            settings,
-            processes,
-            model=model,
-            report=local.Reports(display.items, display.checks, opt.warn),
-            stop=stop,
-        )
+        report = Reports(display.items, display.checks, opt.warn)
+        executor.work(store, run_id, report=report, stop=stop, model=model)
 
     return work
-
-
-def follow_workers(store: "Database", run_id: str, settings: Settings) -> Work:
-    """Send messages for free shards; then watch the workers and send lost messages again."""
-    from orchestrator.dispatch import run_actions
-    from orchestrator.dispatch.queue import follow
-
-    run_actions.send_hints(store, settings, run_id)
-    return lambda shown, stop: follow(store, run_id, settings, shown.items, opt.warn, stop)
 
 
 def announce(state: "RunProgress", output: opt.Output) -> None:

@@ -40,7 +40,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "run": Entry(
         "orchestrator.cli.run_commands:run",
-        "Run an audit here and write its report.",
+        "Run an audit here, or by workers of a cluster, and write its report.",
         "Audit",
     ),
     "submit": Entry(
@@ -170,6 +170,11 @@ GROUPS: Mapping[str, Entry] = {
     "schedule": Entry(
         "orchestrator.cli.schedule_commands:schedule_group",
         "Audits that repeat on a schedule.",
+        "Operate",
+    ),
+    "fleet": Entry(
+        "orchestrator.cli.fleet_commands:fleet_group",
+        "How many shards need a worker, and how many workers finish by a time.",
         "Operate",
     ),
     "db": Entry(

@@ -10,8 +10,9 @@ from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from orchestrator.dispatch.run_reports import NOBODY, OnWait, Reports
 from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
 from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
@@ -21,6 +22,7 @@ from transexplain.store.revisions import open_database
 from workers.claim_to_commit import End, Workbench
 from workers.device_turns import Device
 from workers.heartbeat import end_process, free_dead, worker_prefix
+from workers.model_cache import ModelCache
 from workers.work_meter import SIZE, Cells, WorkMeter, checks, in_hand
 
 if TYPE_CHECKING:
@@ -36,22 +38,6 @@ _PATIENCE = 2.0
 _VAIN_DEATHS = 3
 _AT_ONCE = 3  #: shards in hand: one is computed, one read, one committed
 
-OnWait = Callable[[str], None]
-
-
-class Reports(NamedTuple):
-    """Whom the work on a run reports to."""
-
-    #: the number of items that were finished since the call before
-    items: Callable[[int], None] | None = None
-    #: the number of passes of checks since then, which finish no item; and the share of all
-    #: computing so far that checks took, 0 to 1
-    checks: Callable[[int, float], None] | None = None
-    wait: OnWait | None = None  #: why nothing can be done but to wait for somebody else
-
-
-_NOBODY = Reports()
-
 
 def local_settings(settings: Settings) -> Settings:
     """The settings with the short lease of local work, unless a shorter one is set."""
@@ -65,7 +51,7 @@ def run_local(
     processes: int = 1,
     *,
     model: "LoadedModel | None" = None,
-    report: Reports = _NOBODY,
+    report: Reports = NOBODY,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in this process, or in `processes` children; see `run_here`, `run_processes`.
@@ -78,21 +64,23 @@ def run_local(
         run_here(db, run_id, settings, model=model, report=report, stop=stop)
 
 
-def run_here(
+def run_here(  # noqa: PLR0913 - who works here says all of it, and most say little
     db: Database,
     run_id: str,
     settings: Settings,
     *,
     model: "LoadedModel | None" = None,
-    report: Reports = _NOBODY,
+    report: Reports = NOBODY,
     stop: threading.Event | None = None,
     cells: Cells | None = None,
     processes: int = 1,
+    device: str | None = None,
 ) -> None:
     """Work on a run in this process until nothing is left to claim or to wait for.
 
     One shard is computed while the next is read and the last is committed. What is done is counted
     in `cells`, those of a `WorkMeter`, where they are given; `processes` share the machine's cores.
+    `device` is a torch device that takes the place of the plan's.
     What dead processes of this host held is free at once. While others hold the rest, `report.wait`
     is told who.
     When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
@@ -106,6 +94,7 @@ def run_here(
     bench = Workbench(
         db=db,
         settings=local_settings(settings),
+        models=ModelCache(device),
         stop=stop or threading.Event(),
         on_hang=hung,
         devices=processes,
@@ -176,7 +165,7 @@ def run_processes(
     processes: int,
     *,
     threads: int | None = None,
-    report: Reports = _NOBODY,
+    report: Reports = NOBODY,
     stop: threading.Event | None = None,
 ) -> None:
     """Work on a run in several processes, each with `threads` or with its share of the cores.

@@ -15,6 +15,7 @@ from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
+from orchestrator.dispatch.run_reports import NOBODY, Reports
 from transexplain.addresses import shown_url, without_secrets
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
@@ -195,16 +196,19 @@ def follow(
     db: Database,
     run_id: str,
     settings: Settings,
-    on_items: Callable[[int], None],
-    warn: Callable[[str], None],
+    report: Reports = NOBODY,
     stop: threading.Event | None = None,
+    *,
+    look: Callable[[], None] | None = None,
 ) -> None:
     """Watch a run until it ends, sweeping: lost messages are sent again, the run is closed.
 
-    Where nothing was finished for the length of a lease and nobody holds a shard, `warn` says so;
-    also that the broker is away, which ends nothing.
-    `stop` ends the watching with KeyboardInterrupt; workers go on.
+    Where nothing was finished for the length of a lease and nobody holds a shard, `report.wait`
+    is told; also that the broker is away, which ends nothing. `look` is called each time: what it
+    raises ends the watching. `stop` ends it with KeyboardInterrupt; workers go on.
     """
+    on_items = report.items or (lambda count: None)
+    warn = report.wait or (lambda message: None)
     stop = stop or threading.Event()
     state = runs.progress(db, run_id)
     seen, moved = state.items_done + state.items_failed, time.monotonic()
@@ -212,6 +216,8 @@ def follow(
     while state.state == "running":
         if stop.wait(pause):
             raise KeyboardInterrupt
+        if look is not None:
+            look()
         _sweep(db, settings, warn)
         started = time.monotonic()
         state = runs.progress(db, run_id)

@@ -15,7 +15,8 @@ from everyday import only
 from shard_pool import ShardPool
 from tiny_audit import make_audit_with_authors
 
-from orchestrator.dispatch.local import Reports, run_here
+from orchestrator.dispatch.local import run_here
+from orchestrator.dispatch.run_reports import Reports
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_section import merged

@@ -9,6 +9,7 @@ from tiny_audit import make_audit
 from orchestrator.dispatch import queue
 from orchestrator.dispatch import queue as sweep
 from orchestrator.dispatch.queue import follow
+from orchestrator.dispatch.run_reports import Reports
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError
@@ -48,7 +49,7 @@ def test_messages_are_sent_again_until_the_run_ends(
         monkeypatch.setattr(queue, "_POLL", 0.2)
         monkeypatch.setattr(queue, "depth", lambda *_: 0)
         monkeypatch.setattr(queue, "send_messages", deliver)
-        follow(db, run_id, settings, counted.append, warnings.append)
+        follow(db, run_id, settings, Reports(items=counted.append, wait=warnings.append))
         assert runs.get(db, run_id).state == "done"
     assert rounds == [[0, 1, 2, 3, 4]] * 3
     assert sum(counted) == 40

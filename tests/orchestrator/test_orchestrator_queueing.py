@@ -10,6 +10,7 @@ from command_line_here import run_here
 from store_samples import make_plan, make_result, make_shards
 
 from orchestrator.dispatch import local, queue
+from orchestrator.dispatch.run_reports import Reports
 from transexplain.settings import Settings
 from transexplain.store import queueing, results, runs, shards
 from transexplain.store.revisions import open_database
@@ -89,7 +90,7 @@ def test_local_work_on_a_paused_run_says_so_and_goes_on_after(
 
         with pytest.raises(KeyboardInterrupt):
             local.run_here(
-                db, run_id, Settings.from_environment(), report=local.Reports(wait=wait), stop=stop
+                db, run_id, Settings.from_environment(), report=Reports(wait=wait), stop=stop
             )
         assert f"`transexplain unpause {run_id}`" in said[0]
         assert runs.progress(db, run_id).states["queued"] == 3
@@ -111,5 +112,5 @@ def test_who_follows_a_paused_run_is_told(
             runs.finalise(db, run_id)
 
         settings = Settings(database_url="unused", lease_seconds=0.1)
-        queue.follow(db, run_id, settings, lambda _: None, warn)
+        queue.follow(db, run_id, settings, Reports(wait=warn))
     assert "is paused" in warnings[0]

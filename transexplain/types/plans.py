@@ -19,6 +19,7 @@ from transexplain.types.scores import (
 )
 
 Modality = Literal["text", "image", "nodes"]
+DeviceClass = Literal["cpu", "gpu"]
 Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
 LongTexts = Literal["truncate", "window", "error"]
@@ -43,6 +44,11 @@ class SourceFile:
 
     path: str  #: absolute; of a model the name within it; `builtin:NAME` of what is shipped
     sha256: str  #: of its bytes
+
+
+def device_class(device: str) -> DeviceClass:
+    """`cpu`, or `gpu` for any accelerator."""
+    return "cpu" if device.partition(":")[0] == "cpu" else "gpu"
 
 
 #: what stands for a device where the blocks of a model lie on all cards

@@ -1,0 +1,232 @@
+"""Workers as actors of a Ray cluster, one device each, for one run.
+
+Ray places the actors, gives each its device and starts those again whose process or node died.
+Which shard an actor works on, and what counts as done, is decided by the store, as everywhere: an
+actor that died leaves a lease that runs out, and one that comes back too late is fenced. Only
+shards of this run are claimed.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.dispatch.run_reports import Reports
+from transexplain.errors import ConfigurationError, InfrastructureError
+from transexplain.registry import require
+from transexplain.settings import Settings
+from transexplain.store import runs
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from transexplain.types.plans import SPREAD, AuditPlan, DeviceClass, device_class
+
+if TYPE_CHECKING:
+    from orchestrator.dispatch.executors import Workforce
+    from transexplain.models.loaded_model import LoadedModel
+
+_POLL = 0.5  #: seconds between two looks at the run
+_PATIENCE = 60.0  #: seconds without a finished item after which the reason is looked for
+_LEAVE = 60.0  #: seconds that actors have to end their batch and give their leases back
+
+
+class ShardWorker:
+    """What an actor is: a process of the cluster that works on one run with its own device."""
+
+    def __init__(self, settings: Settings, run_id: str, device: str | None) -> None:
+        self._settings, self._run_id, self._device = settings, run_id, device
+        self._stop = threading.Event()
+
+    def work(self) -> None:
+        """Work until nothing is left; raises as `run_here`.
+
+        Called again after a death, it goes on with what is left then.
+        """
+        from orchestrator.dispatch.local import run_here
+
+        with open_database(self._settings.database_url) as db, suppress(KeyboardInterrupt):
+            run_here(db, self._run_id, self._settings, stop=self._stop, device=self._device)
+
+    def stop(self) -> None:
+        """End `work` after its batch, with the lease given back."""
+        self._stop.set()
+
+
+class RayActors:
+    """Actors of a cluster, one for each device that is asked for."""
+
+    def __init__(self, workforce: "Workforce") -> None:
+        self._wanted = workforce
+
+    def check(self) -> None:
+        """Raise ConfigurationError where Ray is not installed or no cluster is named."""
+        require("ray", "ray")
+        if self._wanted.address is None:
+            raise ConfigurationError(
+                "--executor ray needs --address: `auto` on a machine of the cluster, "
+                "`HOST:6379` of its head, or `local` for a cluster of this machine alone"
+            )
+
+    def work(
+        self,
+        db: Database,
+        run_id: str,
+        *,
+        report: Reports,
+        stop: threading.Event,
+        model: "LoadedModel | None" = None,
+    ) -> None:
+        """As `Executor.work`; raises ConfigurationError where the cluster has no such device."""
+        plan = runs.get(db, run_id).plan
+        settings = replace(self._wanted.settings, database_url=_for_elsewhere(db))
+        with _cluster(str(self._wanted.address)) as ray:
+            actors = _begin(ray, plan, settings, run_id, self._count(ray, db, run_id, plan))
+            _Watch(ray, db, run_id, actors, report).until_over(stop)
+        runs.finalise(db, run_id)
+
+    def _count(self, ray: Any, db: Database, run_id: str, plan: AuditPlan) -> int:
+        """How many actors are of use: no more than there are devices of the class, or shards."""
+        kind = _resource(plan)
+        there = int(ray.cluster_resources().get(kind, 0))
+        if there < 1:
+            raise ConfigurationError(
+                f"run {run_id} is for device {plan.model.device}, and the Ray cluster at "
+                f"{self._wanted.address} has no {kind}"
+            )
+        states = runs.progress(db, run_id).states
+        shards = max(1, states["queued"] + states["running"])
+        return min(self._wanted.workers or there, there, shards)
+
+
+def _resource(plan: AuditPlan) -> str:
+    """Ray's name of what an actor for this plan needs one of."""
+    if plan.model.device == SPREAD:
+        raise ConfigurationError(
+            f"a model on all cards (device: {SPREAD}) cannot be given to actors of one card each; "
+            "use `transexplain worker --devices spread` on such a machine"
+        )
+    kinds: dict[DeviceClass, str] = {"cpu": "CPU", "gpu": "GPU"}
+    return kinds[device_class(plan.model.device)]
+
+
+def _for_elsewhere(db: Database) -> str:
+    """The URL of the store for another process, whose folder is another one."""
+    return db.url if db.path is None else f"sqlite:///{db.path.absolute()}"
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Any]:
+    """Ray, connected to a cluster while the block runs."""
+    import ray
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ray.init(address=address, log_to_driver=True, logging_level="WARNING")
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise InfrastructureError(
+            f"no Ray cluster answers at {address}: {error}. Start one (`ray start --head`), or "
+            "name the one that is there: auto, HOST:6379, local"
+        ) from error
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():  # Ray puts its own there, which lose the lease
+                signal.signal(number, handler)
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _begin(ray: Any, plan: AuditPlan, settings: Settings, run_id: str, count: int) -> list[Any]:
+    """Actors on as many nodes as there are; Ray starts each again that dies, where there is room.
+
+    One call of each may run beside `work`: `stop`.
+    """
+    on_gpu = _resource(plan) == "GPU"
+    kind = ray.remote(ShardWorker).options(
+        num_gpus=1 if on_gpu else 0,
+        num_cpus=1,
+        max_restarts=-1,
+        max_task_retries=-1,
+        max_concurrency=2,
+        scheduling_strategy="SPREAD",
+    )
+    # Ray shows an actor its own card alone, as the first
+    device = f"{plan.model.device.partition(':')[0]}:0" if on_gpu else plan.model.device
+    return [kind.remote(settings, run_id, device) for _ in range(count)]
+
+
+class _Watch:
+    """Watches a run and the actors that work on it."""
+
+    def __init__(
+        self, ray: Any, db: Database, run_id: str, actors: Sequence[Any], report: Reports
+    ) -> None:
+        self._ray, self._db, self._run_id, self._report = ray, db, run_id, report
+        self._actors = actors
+        self._working = [actor.work.remote() for actor in actors]
+        self._errors: list[BaseException] = []
+        self._finished, _ = self._look()
+        self._moved = time.monotonic()
+
+    def until_over(self, stop: threading.Event) -> None:
+        """Wait until the run is over or every actor has ended; raises as `Executor.work`."""
+        over = False
+        while self._working and not over and not stop.is_set():
+            ended, self._working = self._ray.wait(self._working, timeout=_POLL)
+            for one in ended:
+                self._note(one)
+            over = self._progress()
+        if stop.is_set():
+            self._end()
+            raise KeyboardInterrupt
+        if not over and self._errors:  # whoever is left over has ended by itself
+            raise InfrastructureError(
+                f"every Ray actor for run {self._run_id} failed, the last with: {self._errors[-1]}"
+            ) from self._errors[-1]
+
+    def _note(self, ended: Any) -> None:
+        try:
+            self._ray.get(ended)
+        except self._ray.exceptions.RayError as error:
+            self._errors.append(error)
+            if self._report.wait is not None:
+                reason = str(error).strip().splitlines()[-1]
+                self._report.wait(f"a Ray actor ended: {reason}")
+
+    def _progress(self) -> bool:
+        """Report what was finished since the last look; whether nothing is left."""
+        finished, open_shards = self._look()
+        if finished > self._finished:
+            if self._report.items is not None:
+                self._report.items(finished - self._finished)
+            self._finished, self._moved = finished, time.monotonic()
+        elif time.monotonic() - self._moved > _PATIENCE:
+            self._moved = time.monotonic()
+            if self._report.wait is not None:
+                self._report.wait(self._reason())
+        return not open_shards
+
+    def _look(self) -> tuple[int, int]:
+        state = runs.progress(self._db, self._run_id)
+        running = state.state == "running"
+        open_shards = state.states["queued"] + state.states["running"] if running else 0
+        return state.items_done + state.items_failed, open_shards
+
+    def _reason(self) -> str:
+        state = runs.progress(self._db, self._run_id)
+        if state.paused:
+            return f"the run is paused; `transexplain unpause {self._run_id}` lets it go on"
+        if not state.workers:
+            free = self._ray.available_resources()
+            room = ", ".join(f"{free.get(one, 0):g} {one}" for one in ("CPU", "GPU"))
+            return f"no actor holds a shard of this run; the cluster has free: {room}"
+        return f"nothing was finished for {_PATIENCE:g} s; {state.workers} actors hold shards"
+
+    def _end(self) -> None:
+        """Let the actors finish their batch and give their leases back."""
+        for actor in self._actors:
+            actor.stop.remote()
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.wait(self._working, num_returns=len(self._working), timeout=_LEAVE)

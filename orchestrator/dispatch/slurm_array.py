@@ -1,0 +1,127 @@
+"""Workers as an array job of Slurm, which end when nothing waits.
+
+Slurm's own commands are called where they are on the path: `sbatch` with the array, `squeue` to see
+whether tasks of it are left, and `scancel` when the run is to stop.
+"""
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.dispatch import run_actions
+from orchestrator.dispatch.queue import check_broker, follow
+from orchestrator.dispatch.run_reports import Reports
+from transexplain.errors import ConfigurationError, InfrastructureError
+from transexplain.store import runs
+from transexplain.store.database import Database
+
+if TYPE_CHECKING:
+    from orchestrator.dispatch.executors import Workforce
+    from transexplain.models.loaded_model import LoadedModel
+
+_COMMANDS = ("sbatch", "squeue", "scancel")
+_WORKERS = 8  #: tasks of the array, unless another number is asked for
+_LOOK_EVERY = 10.0  #: seconds between two questions to Slurm about the job
+_TIMEOUT = 60.0  #: seconds that one of its commands may take
+
+
+class SlurmArray:
+    """An array job whose tasks are `transexplain worker --until-idle`."""
+
+    def __init__(self, workforce: "Workforce") -> None:
+        self._wanted = workforce
+
+    def check(self) -> None:
+        """Raise ConfigurationError without a script or without Slurm, BrokerError as the queue."""
+        script = self._wanted.script
+        if script is None:
+            raise ConfigurationError(
+                "--executor slurm needs --script: the job that starts a worker, such as "
+                "ops/slurm/workers.sbatch of the sources with your partition and modules"
+            )
+        if not script.is_file():
+            raise ConfigurationError(f"--script {script}: there is no such file")
+        missing = [name for name in _COMMANDS if shutil.which(name) is None]
+        if missing:
+            raise ConfigurationError(
+                f"--executor slurm calls {', '.join(missing)}, which is not on the path; run this "
+                "on a login node"
+            )
+        check_broker(self._wanted.settings)
+
+    def work(
+        self,
+        db: Database,
+        run_id: str,
+        *,
+        report: Reports,
+        stop: threading.Event,
+        model: "LoadedModel | None" = None,
+    ) -> None:
+        """As `Executor.work`; when it stops the job is cancelled, whose tasks give leases back."""
+        settings = self._wanted.settings
+        run_actions.send_hints(db, settings, run_id)
+        states = runs.progress(db, run_id).states
+        waiting = states["queued"] + states["running"]
+        job = self._submit(min(self._wanted.workers or _WORKERS, max(1, waiting)))
+        watch = _JobWatch(job, run_id)
+        try:
+            follow(db, run_id, settings, report, stop, look=watch.look)
+        except BaseException:
+            _run(["scancel", job])  # what is gone already is an error there
+            raise
+
+    def _submit(self, tasks: int) -> str:
+        """Start the array; returns the number of the job."""
+        array = f"--array=1-{tasks}"
+        printed = _called(["sbatch", "--parsable", array, str(self._wanted.script)])
+        return printed.partition(";")[0].strip()  # "number;cluster" where there are several
+
+
+class _JobWatch:
+    """Whether tasks of a job are left, asked now and then."""
+
+    def __init__(self, job: str, run_id: str) -> None:
+        self._job, self._run_id = job, run_id
+        self._asked = time.monotonic()
+        self._gone = False
+
+    def look(self) -> None:
+        """Raise InfrastructureError where two looks in a row found no task of the job."""
+        if time.monotonic() - self._asked < _LOOK_EVERY:
+            return
+        self._asked = time.monotonic()
+        alive = _is_left(self._job)
+        if not alive and self._gone:
+            raise InfrastructureError(
+                f"no task of Slurm job {self._job} is left and run {self._run_id} is not over: see "
+                f"their output (`sacct -j {self._job}`); `transexplain resume {self._run_id} "
+                "--executor slurm` with the same options goes on"
+            )
+        self._gone = not alive
+
+
+def _is_left(job: str) -> bool:
+    """Whether a task waits, runs or ends; a Slurm that does not answer is taken to have one."""
+    done = _run(["squeue", "--noheader", "--format=%i", "--jobs", job])
+    if done.returncode:
+        return "Invalid job id" not in done.stderr  # the words for one that is long over
+    return bool(done.stdout.strip())
+
+
+def _called(words: Sequence[str]) -> str:
+    """What a command of Slurm prints; raises InfrastructureError where it fails."""
+    done = _run(words)
+    if done.returncode:
+        raise InfrastructureError(f"{' '.join(words)} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _run(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InfrastructureError(f"{words[0]} cannot be called: {error}") from error

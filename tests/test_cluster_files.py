@@ -1,0 +1,490 @@
+"""The chart, the job and the commands in them: rendered, validated offline, and run."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from celery_fleets import celery_fleet
+from chaos_groups import wait_for
+from command_line_here import run_here
+from keda_schemas import keda_schema
+from store_samples import make_plan, make_shards
+from tiny_audit import make_audit
+from typer.main import get_command
+
+from orchestrator.cli.command_line import app
+from transexplain.settings import Settings
+from transexplain.store import fleet_demand, queueing, results, runs, shards
+from transexplain.store.read_roles import grant_read
+from transexplain.store.revisions import open_database
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "ops" / "helm" / "transexplain"
+SBATCH = ROOT / "ops" / "slurm" / "workers.sbatch"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+#: versions of Kubernetes that manifests are for: the chart's lowest, and one of today
+KUBERNETES = ("1.27", "1.34")
+SECRETS = "/run/secrets/transexplain/"
+PAGE = (ROOT / "docs" / "how-to" / "clusters.md").read_text(encoding="utf-8")
+
+
+def rendered(values: dict[str, Any] | None = None, name: str = "te") -> list[dict[str, Any]]:
+    """The chart's objects with these values over its own."""
+    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this system")
+    with helm.Chart.load(CHART) as chart:
+        chart.validate_schema(values or {})
+        texts = chart.render(values or {}, name=name, namespace="audits").values()
+    return [one for text in texts for one in yaml.safe_load_all(text) if one]
+
+
+#: values -> what they change; each is rendered and validated
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "without KEDA": {
+        "keda": {"enabled": False},
+        "workers": {"cpu": {"minReplicas": 3}, "gpu": {"enabled": False}},
+    },
+    "everything": {
+        "image": {"repository": "registry.example.org/audits/transexplain", "tag": "0.1.0-cuda"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "serviceAccount": "audits",
+        "snapshots": {"claim": ""},
+        "env": {"TRANSEXPLAIN_LEASE_SECONDS": "30"},
+        "extraSecrets": {"TRANSEXPLAIN_TEXT_KEY": "text-key"},
+        "podDisruptionBudget": {"maxUnavailable": 1},
+        "workers": {
+            "cpu": {
+                "modalities": ["text", "nodes"],
+                "args": ["--threads", "2"],
+                "nodeSelector": {"pool": "spot"},
+                "affinity": {"podAntiAffinity": {}},
+            },
+            "gpu": {"tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]},
+            "l4": {**VALUES["workers"]["gpu"], "nodeSelector": {"card": "l4"}},
+        },
+        "serve": {"args": ["--live"], "hosts": ["audits.example.org"]},
+    },
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def objects(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return rendered(VARIANTS[request.param])
+
+
+def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, spec) of every pod there would be."""
+    for one in objects:
+        if one["kind"] in ("Deployment", "Job"):
+            yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_object_is_one_of_kubernetes_or_keda(
+    objects: list[dict[str, Any]], version: str
+) -> None:
+    import kubernetes_validate
+
+    kinds = {one["kind"] for one in objects}
+    assert {"Deployment", "Job", "PodDisruptionBudget", "Service"} <= kinds
+    for one in objects:
+        if one["apiVersion"].startswith("keda.sh/"):
+            jsonschema.validate(one, keda_schema(one["kind"]))
+        else:
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_the_validators_find_what_is_wrong() -> None:
+    import kubernetes_validate
+
+    found = rendered()
+    deployment = next(one for one in found if one["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, KUBERNETES[0], strict=True)
+    scaled = next(one for one in found if one["kind"] == "ScaledObject")
+    scaled["spec"]["triggers"][0]["metadata"]["targetQueryValue"] = 4
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(scaled, keda_schema("ScaledObject"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wokers": {}},
+        {"workers": {"cpu": {"deviceClass": "tpu"}}},
+        {"workers": {"gpu": {"terminationGracePeriodSeconds": 1}}},
+        {"secret": {"databaseUrl": "postgresql://user:password@db/audits"}},
+        {"env": {"TRANSEXPLAIN_LEASE_SECONDS": 30}},
+    ],
+    ids=str,
+)
+def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
+    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this system")
+    with pytest.raises(helm.errors.HelmError):
+        rendered(wrong)
+
+
+def test_names_meet(objects: list[dict[str, Any]]) -> None:
+    """What selects, scales or mounts something by its name has it."""
+    workers = of_kind(objects, "Deployment")
+    for name, one in workers.items():
+        labels = one["spec"]["template"]["metadata"]["labels"].items()
+        selector = one["spec"]["selector"]["matchLabels"].items()
+        assert selector <= labels
+        others = [other for other in workers.values() if other["metadata"]["name"] != name]
+        for other in others:
+            assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
+    for kind in ("PodDisruptionBudget", "ScaledObject"):
+        for name in of_kind(objects, kind):
+            assert "-worker-" in name and name in workers
+    for name, one in of_kind(objects, "ScaledObject").items():
+        assert one["spec"]["scaleTargetRef"]["name"] == name
+        assert "replicas" not in workers[name]["spec"], "KEDA's number would be undone"
+        (trigger,) = one["spec"]["triggers"]
+        assert trigger["authenticationRef"]["name"] in of_kind(objects, "TriggerAuthentication")
+    (service,) = of_kind(objects, "Service").values()
+    serve = workers["te-serve"]["spec"]["template"]
+    assert service["spec"]["selector"].items() <= serve["metadata"]["labels"].items()
+    for _, pod in pods(objects):
+        (container,) = pod["containers"]
+        mounted = {one["name"] for one in container["volumeMounts"]}
+        assert mounted == {one["name"] for one in pod["volumes"]}
+
+
+def test_secrets_are_names_and_a_pod_has_those_that_it_reads(
+    objects: list[dict[str, Any]],
+) -> None:
+    assert "Secret" not in {one["kind"] for one in objects}
+    for name, pod in pods(objects):
+        (container,) = pod["containers"]
+        (volume,) = [one["secret"] for one in pod["volumes"] if one["name"] == "secrets"]
+        words = [*container["args"], *(one["value"] for one in container["env"])]
+        read = {word.removeprefix(SECRETS) for word in words if word.startswith(SECRETS)}
+        assert read == {one["key"] for one in volume["items"]}, name
+        assert ("owner-url" in read) == name.endswith("-migrate"), "it alone may alter tables"
+        assert all(one["key"] == one["path"] for one in volume["items"])
+
+
+def test_pods_have_few_rights(objects: list[dict[str, Any]]) -> None:
+    for _, pod in pods(objects):
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        (container,) = pod["containers"]
+        rights = container["securityContext"]
+        assert rights["readOnlyRootFilesystem"] and not rights["allowPrivilegeEscalation"]
+        assert rights["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"]["memory"]
+
+
+def test_every_argument_is_one_of_the_command_line(objects: list[dict[str, Any]]) -> None:
+    group: Any = get_command(app)
+    for _, pod in pods(objects):
+        verb, *words = pod["containers"][0]["args"]
+        command = group.commands[verb]
+        command.make_context(verb, list(words), resilient_parsing=True)
+        known = {name for one in options_of(command, words) for name in one.opts}
+        assert {word for word in words if word.startswith("--")} <= known
+
+
+def options_of(command: Any, words: list[str]) -> list[Any]:
+    """The options of a verb, or of the verb that the first word names."""
+    context = command.make_context("verb", list(words), resilient_parsing=True)
+    inner = getattr(context.command, "commands", None)
+    return list((inner[words[0]] if inner else context.command).params)
+
+
+def test_the_chart_asks_what_the_command_line_asks(objects: list[dict[str, Any]]) -> None:
+    for name, one in of_kind(objects, "ScaledObject").items():
+        worker = of_kind(objects, "Deployment")[name]
+        args = worker["spec"]["template"]["spec"]["containers"][0]["args"]
+        modalities = [after for word, after in pairwise(args) if word == "--modality"]
+        device = "cpu" if args[args.index("--devices") + 1] == "cpu" else "gpu"
+        (trigger,) = one["spec"]["triggers"]
+        wanted = fleet_demand.demand_sql(device, modalities)  # type: ignore[arg-type]
+        assert trigger["metadata"]["query"] == wanted
+
+
+def test_spot_nodes_may_go_at_any_time(objects: list[dict[str, Any]]) -> None:
+    for name, pod in pods(objects):
+        if "-worker-" in name:
+            assert pod["terminationGracePeriodSeconds"] >= Settings().lease_seconds
+            assert "lifecycle" not in pod["containers"][0], "SIGTERM is what the worker knows"
+            assert "--until-idle" not in pod["containers"][0]["args"], (
+                "it would start again at once"
+            )
+
+
+def test_the_image_has_what_the_chart_starts() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
+    assert "serve" in extras.split(",")
+    assert 'ENTRYPOINT ["transexplain"]' in text
+    assert int(re.findall(r"--uid (\d+)", text)[0]) == VALUES["podSecurityContext"]["runAsUser"]
+
+
+def test_the_job_is_sound_shell() -> None:
+    words = ["shellcheck", "--severity=style", str(SBATCH)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def directives() -> dict[str, str]:
+    text = SBATCH.read_text(encoding="utf-8")
+    return dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?$", text, re.MULTILINE))
+
+
+def test_the_job_hears_of_its_end_and_starts_again() -> None:
+    text = SBATCH.read_text(encoding="utf-8")
+    given = directives()
+    assert len(given) == text.count("\n#SBATCH "), "a line that Slurm would not read"
+    assert given["array"] and given["requeue"] == ""
+    # the shell alone gets the signal, and the worker has taken its place
+    assert re.fullmatch(r"B:TERM@\d+", given["signal"])
+    (command,) = re.findall(r"^exec (transexplain .*?[^\\])$", text, re.MULTILINE | re.DOTALL)
+    words = command.replace("\\\n", " ").split()
+    assert words[:2] == ["transexplain", "worker"] and "--until-idle" in words
+    known = {
+        name for one in options_of(get_command(app).commands["worker"], []) for name in one.opts
+    }  # type: ignore[attr-defined]
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_files_are_distributed_and_documented() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "ops" in document["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    for key in VALUES:
+        assert f"`{key}" in PAGE, f"docs/how-to/clusters.md does not name {key}"
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    assert compose["x-transexplain"]["image"] == f"transexplain:{chart['appVersion']}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def on_gpu(plan: Any) -> Any:
+    return replace(plan, model=replace(plan.model, device="cuda:1", modality="image"))
+
+
+def test_what_needs_a_worker_is_counted(url: str) -> None:
+    with open_database(url, upgrade=True) as db:
+        one = runs.create(db, make_plan(), make_shards(5, 1))
+        runs.create(db, on_gpu(make_plan()), make_shards(3, 1))
+        assert fleet_demand.demand(db) == 8
+        assert fleet_demand.demand(db, "cpu") == 5 and fleet_demand.demand(db, "gpu") == 3
+        assert fleet_demand.demand(db, "gpu", ("text",)) == 0
+        assert fleet_demand.demand(db, None, ("image", "nodes")) == 3
+        claims = [shards.claim(db, one, f"host:{i}:x", 60.0) for i in range(2)]
+        assert fleet_demand.demand(db, "cpu") == 5, "what is in hand needs its worker"
+        queueing.change(db, one, most_workers=3)
+        assert fleet_demand.demand(db, "cpu") == 3
+        queueing.change(db, one, most_workers=None)
+        queueing.pause(db, one)
+        assert fleet_demand.demand(db, "cpu") == 2, "shards in hand are finished"
+        assert all(shards.give_back(db, claim) for claim in claims if claim)
+        assert fleet_demand.demand(db, "cpu") == 0
+        queueing.unpause(db, one)
+        runs.cancel(db, one)
+        assert fleet_demand.demand(db) == 3
+
+
+@pytest.mark.postgres
+def test_a_role_that_only_reads_answers_keda(postgres_url: str) -> None:
+    """The query as it stands in the chart, by the connection that KEDA is given."""
+    import psycopg
+
+    (scaled,) = [
+        one
+        for name, one in of_kind(rendered(), "ScaledObject").items()
+        if name.endswith("-worker-cpu")
+    ]
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    plain = postgres_url.replace("postgresql+psycopg://", "postgresql://")
+    role = f"te_keda_{os.getpid()}"
+    with open_database(postgres_url, upgrade=True) as db:
+        # PostgreSQL reads no document with NUL: the query must not ask it to
+        runs.create(db, replace(make_plan(), name="nul \0 in it"), make_shards(4, 1))
+        runs.create(db, on_gpu(make_plan()), make_shards(2, 1))
+        with psycopg.connect(plain, autocommit=True) as owner:
+            owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'keda'")
+        try:
+            grant_read(db, role)
+            as_keda = re.sub(r"//[^@/]*@", f"//{role}:keda@", plain)
+            with psycopg.connect(as_keda, autocommit=True) as connection:
+                (row,) = connection.execute(query).fetchall()
+                assert [float(value) for value in row] == [4.0]
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute("UPDATE run SET state = 'done'")
+        finally:
+            with psycopg.connect(plain, autocommit=True) as owner:
+                owner.execute(f"DROP OWNED BY {role}")
+                owner.execute(f"DROP ROLE {role}")
+
+
+@pytest.fixture
+def shim(tmp_path: Path) -> Path:
+    """A folder with `transexplain` as an installation would put it on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    file = folder / "transexplain"
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m orchestrator.cli "$@"\n')
+    file.chmod(0o755)
+    return folder
+
+
+@pytest.mark.exhaustive
+@pytest.mark.redis
+def test_the_command_of_the_job_works_until_nothing_waits(
+    redis_url: str, tmp_path: Path, shim: Path
+) -> None:
+    with celery_fleet(redis_url, tmp_path) as fleet:
+        run_id = fleet.submit()
+        path = f"{shim}{os.pathsep}{os.environ['PATH']}"
+        slurm = {"SLURM_CPUS_PER_TASK": "1", "TRANSEXPLAIN_LINGER": "1", "PATH": path}
+        done = subprocess.run(
+            ["bash", str(SBATCH)],
+            env={**fleet.env, **slurm, "CUDA_VISIBLE_DEVICES": ""},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert runs.get(fleet.db, run_id).state == "done"
+        assert set(fleet.states(run_id)) == {"done"}
+        events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+        assert any("nothing waits" in one["message"] for one in events)
+        # what Slurm repeats after a node failed finds nothing, and ends as well
+        again = subprocess.run(
+            ["bash", str(SBATCH)],
+            env={**fleet.env, **slurm},
+            cwd=tmp_path,
+            timeout=300,
+            check=False,
+        )
+        assert again.returncode == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.redis
+def test_the_command_of_the_chart_gives_its_lease_back_in_time(
+    redis_url: str, tmp_path: Path, shim: Path
+) -> None:
+    """The container's own words, its secrets as files; SIGTERM comes while it works."""
+    ((_, pod),) = [one for one in pods(rendered()) if one[0] == "te-worker-cpu"]
+    (container,) = pod["containers"]
+    with celery_fleet(redis_url, tmp_path, CHAOS_SLOWLY="0.5") as fleet:
+        run_id = fleet.submit()
+        env = mounted(container, fleet.env, tmp_path)
+        with (tmp_path / "worker.log").open("wb") as log:
+            worker = subprocess.Popen(
+                [str(shim / "transexplain"), *container["args"]],
+                env=env,
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                wait_for(lambda: "running" in fleet.states(run_id), "a shard in hand")
+                worker.send_signal(signal.SIGTERM)
+                code = worker.wait(timeout=pod["terminationGracePeriodSeconds"])
+            finally:
+                worker.kill()
+                worker.wait()
+        assert code == 0, (tmp_path / "worker.log").read_text(encoding="utf-8")
+        states = fleet.states(run_id)
+        assert "running" not in states and "queued" in states
+        assert all(one.fruitless == 0 for one in shards.list_shards(fleet.db, run_id))
+
+
+def mounted(container: dict[str, Any], env: dict[str, str], folder: Path) -> dict[str, str]:
+    """The container's variables over these, with the secrets that its pod would mount."""
+    urls = {"DATABASE_URL": "database-url", "BROKER_URL": "broker-url"}
+    found = dict(env)
+    for name, key in urls.items():
+        (folder / key).write_text(found.pop(f"TRANSEXPLAIN_{name}") + "\n", encoding="utf-8")
+    for one in container["env"]:
+        if one["name"] != "TRANSEXPLAIN_SNAPSHOT_DIR":  # there is no such mount here
+            found[one["name"]] = one["value"].replace(SECRETS, f"{folder}/")
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.redis
+def test_an_array_job_works_on_a_run(redis_url: str, tmp_path: Path, shim: Path) -> None:
+    """Slurm's three commands are stood in for: each task is a process of the job's script."""
+    stand_in = Path(__file__).parent / "support" / "slurm_stand_in.py"
+    for name in ("sbatch", "squeue", "scancel"):
+        file = shim / name
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in}" {name} "$@"\n')
+        file.chmod(0o755)
+    with celery_fleet(redis_url, tmp_path) as fleet:
+        spec = make_audit(tmp_path)
+        env = {
+            **fleet.env,
+            "PATH": f"{shim}{os.pathsep}{os.environ['PATH']}",
+            "SLURM_STAND_IN": str(tmp_path / "jobs"),
+            "TRANSEXPLAIN_LINGER": "2",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        words = ("run", str(spec), "--executor", "slurm", "--script", str(SBATCH), "--workers", "2")
+        said = run_here(env, tmp_path, *words)
+        (run,) = runs.list_runs(fleet.db)
+        assert run.state == "done" and run.id in said
+        assert {one.name for one in (tmp_path / "jobs" / "1").iterdir()} >= {"1.pid", "2.pid"}
+        local = run_here(fleet.env, tmp_path, "run", str(spec), "--json")
+        assert json.loads(local.splitlines()[-1])["exit_code"] == 0
+        first, second = (explained(fleet.db, one.id) for one in runs.list_runs(fleet.db))
+        assert first.keys() == second.keys()
+        for key, relevance in first.items():
+            assert relevance == pytest.approx(second[key], rel=1e-5, abs=1e-5)
+
+
+def explained(db: Any, run_id: str) -> dict[tuple[str, str, int], list[float]]:
+    """Every relevance of a run, by item, target and rank."""
+    found = list(results.iter_attributions(db, run_id))
+    by_key = {(one.item_id, one.target, one.rank): list(one.relevance) for one in found}
+    assert len(by_key) == len(found), "nothing is there twice"
+    return by_key
+
+
+def test_wrong_requests_for_executors_are_refused(tmp_path: Path) -> None:
+    env = {**os.environ, "TRANSEXPLAIN_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}"}
+    for words, said in {
+        ("--executor", "rai"): "unknown executor 'rai'; did you mean 'ray'?",
+        ("--executor", "slurm"): "needs --script",
+        ("--executor", "slurm", "--script", "x.sbatch"): "there is no such file",
+        ("--workers", "3"): "--workers is for --executor ray and slurm",
+        ("--executor", "celery", "--processes", "2"): "--processes is for --executor local",
+        ("--address", "auto"): "--address is for --executor ray",
+    }.items():
+        assert said in run_here(env, tmp_path, "run", "--model", "m", *words, code=2)
+    if importlib.util.find_spec("ray") is not None:
+        said = run_here(env, tmp_path, "run", "--model", "m", "--executor", "ray", code=2)
+        assert "needs --address" in said
+    said = run_here(env, tmp_path, "resume", "--queue", "--executor", "local", code=2)
+    assert "--queue is --executor celery" in said
+    assert "--until-idle" in run_here(env, tmp_path, "worker", "--linger", "3", code=2)

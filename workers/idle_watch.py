@@ -1,0 +1,70 @@
+"""Ends a worker once nothing waits that it could do, for batch systems and machines paid by time.
+
+A run that is paused, or that has as many shards in hand as it may have, does not wait. Nor does
+one whose last shards others hold: what they lose comes back within a lease, for whoever lingers.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from transexplain.errors import BrokerError, DatabaseError
+
+log = logging.getLogger(__name__)
+
+#: exit status of a supervised process that found nothing to do: its place stays empty
+EXIT_IDLE = 72
+_EVERY = 2.0  #: seconds between two looks
+
+
+@dataclass(kw_only=True, slots=True)
+class IdleWatch:
+    """A thread that calls `end`, once, after `linger` seconds in which nothing was to be done.
+
+    Where shards wait and this worker has none in hand their messages may be lost: it sweeps. While
+    the database is away nothing is known, and the worker stays.
+    """
+
+    linger: float
+    in_hand: Callable[[], bool]  #: whether this worker has a task under way
+    waits: Callable[[], bool]  #: whether a shard waits that it could take; may raise DatabaseError
+    sweep: Callable[[], object]  #: sends lost messages again; may raise BrokerError
+    end: Callable[[], None]
+    every: float = _EVERY
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._watch, name="idle-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; the worker ends."""
+        self._over.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        idle_since = time.monotonic()
+        pause = min(self.every, max(0.05, self.linger))
+        while not self._over.wait(pause):
+            if not self._is_idle():
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since >= self.linger:
+                log.info("nothing waits for this worker: it ends")
+                self.end()
+                return
+
+    def _is_idle(self) -> bool:
+        if self.in_hand():
+            return False
+        try:
+            if not self.waits():
+                return True
+            self.sweep()
+        except (DatabaseError, BrokerError) as error:
+            log.warning("whether shards wait is not known, or no message can be sent: %s", error)
+        return False
