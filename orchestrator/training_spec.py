@@ -17,7 +17,7 @@ from orchestrator.spec.spec_document import (
     validated,
 )
 from orchestrator.training_presets import PRESETS, PresetName
-from transexplain.data.snapshot import prepare
+from transexplain.data.dataset_plan import plan_dataset
 from transexplain.errors import SpecError
 from transexplain.settings import Settings
 from transexplain.training.training_plans import (
@@ -297,4 +297,4 @@ def _snapshot(spec: TrainingSpec, source: str | None, settings: Settings) -> Dat
     data = spec.data.model_dump()
     if source is not None:
         data |= {"source": source, "limit": None, "sample": None}
-    return prepare(DatasetSpec(**data), settings.snapshot_dir)
+    return plan_dataset(DatasetSpec(**data), settings.snapshot_dir)

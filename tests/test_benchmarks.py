@@ -452,6 +452,16 @@ def test_a_simulated_fleet_does_all_of_its_work(
 
 
 @pytest.mark.exhaustive
+def test_large_data_are_planned_and_their_shards_made(tmp_path: Path) -> None:
+    words = ["--rows", "20000000", "--file-rows", "5000000", "--claims", "4000"]
+    (row,) = quick("large_plan", *words, folder=tmp_path)["figures"]
+    assert row["shards"] == -(-20_000_000 // 4096)
+    assert row["queued"] == row["shards"] - 4000
+    assert row["memory"] >= row["memory_before"] > 0
+    assert all(row[name] > 0 for name in ("dataset", "labels", "run", "last_item", "claims"))
+
+
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_costs_by_size_are_measured_for_every_state_of_a_run(
     tmp_path: Path, postgres_url: str

@@ -19,7 +19,7 @@ from orchestrator.dispatch.run_reports import NOBODY, Reports
 from transexplain.addresses import shown_url, without_secrets
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
-from transexplain.store import queueing, runs, shard_messages
+from transexplain.store import queueing, runs, shard_blocks, shard_messages
 from transexplain.store.database import Database
 from workers.app import make_app
 from workers.message_guard import TASK
@@ -160,6 +160,7 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
     """
     by_queue: dict[str, list[str]] = defaultdict(list)
     caps = queueing.handing_out(db)
+    shard_blocks.refill(db, caps)
     for run_id in caps:
         by_queue[_queue(db, settings, run_id)].append(run_id)
     return sum(

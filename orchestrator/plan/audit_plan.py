@@ -51,7 +51,7 @@ class Prepared:
     """A plan that has passed its checks, with what they already loaded."""
 
     plan: AuditPlan
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     model: "LoadedModel"
     warnings: tuple[str, ...]
     #: label of the dataset -> the class that it is read as; None: no class
@@ -91,7 +91,7 @@ def prepare_audit(
     spec = spec.resolved()
     _check_names(spec)
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
-    dataset = spec.data.snapshot(settings)
+    dataset = spec.data.planned(settings)
     groups = group_fields(spec.groups, spec.data, dataset, lexicons)
     bound(spec.explained_by)
     exact = spec.exact_plan()
@@ -256,7 +256,7 @@ def _warnings(
         )
 
 
-def _first_item(plan: AuditPlan, shards: tuple[Shard, ...]) -> Item | None:
+def _first_item(plan: AuditPlan, shards: Sequence[Shard]) -> Item | None:
     """A readable item of the first shard: of its first texts the longest, so that it has order."""
     rows = read_shard(plan.dataset, Shard(index=0, start=0, stop=shards[0].stop))
     readable = (entry for entry in rows if isinstance(entry, Item))

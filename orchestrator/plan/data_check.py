@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.plan.audit_plan import Prepared
 from transexplain.analysis.groups.entity_finder import EntityFinder
-from transexplain.data.shard_reader import read_shard, unread_rows
+from transexplain.data.shard_reader import looked_at, read_shard, unread_rows
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import AuditPlan, Shard
 
@@ -36,8 +36,9 @@ class DataCheck:
     """What was found in the rows of the data."""
 
     rows: int
+    read: int  #: rows in which what cannot be read was looked for
     encoded: int  #: rows that were read and encoded as the run does it
-    failing: dict[str, FailingRows]  #: by kind; what cannot be read is looked for in all rows
+    failing: dict[str, FailingRows]  #: by kind
     mentions: dict[str, int]  #: group -> items among those encoded
 
     @property
@@ -51,8 +52,8 @@ class DataCheck:
             yield f"data: all {self.rows:,} rows were read and encoded"
         else:
             yield (
-                f"data: all {self.rows:,} rows were read, {self.encoded:,} of them encoded, in "
-                f"{_BLOCKS} blocks evenly over the data"
+                f"data: {'all ' if self.read == self.rows else ''}{self.read:,} rows were read, "
+                f"{self.encoded:,} encoded, in blocks evenly over the data"
             )
         if self.mentions:
             counts = ", ".join(f"{group} {count:,}" for group, count in self.mentions.items())
@@ -91,7 +92,8 @@ def check_data(prepared: Prepared) -> DataCheck:
             else:
                 text = item.content if isinstance(item.content, str) else None
                 mentions.update(finder.groups_in(text, item.annotations, item.meta))
-    return DataCheck(plan.dataset.rows, encoded, failing, dict(mentions))
+    read = sum(map(len, looked_at(plan.dataset)))
+    return DataCheck(plan.dataset.rows, read, encoded, failing, dict(mentions))
 
 
 def _blocks(plan: AuditPlan) -> Sequence[Shard]:

@@ -39,7 +39,7 @@ class Imported:
     """A plan whose attributions are read and checked already."""
 
     plan: AuditPlan
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     warnings: tuple[str, ...]
 
 

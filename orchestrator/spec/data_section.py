@@ -13,7 +13,7 @@ from transexplain.data import SOURCES
 from transexplain.data.dialect import checked_delimiter, checked_encoding
 from transexplain.errors import DataSourceError, SpecError
 from transexplain.settings import Settings
-from transexplain.types.plans import DatasetRef, DatasetSpec, Duplicates
+from transexplain.types.plans import DatasetRef, DatasetSpec, Duplicates, Snapshot
 
 DataOption = Annotated[
     str | None,
@@ -107,6 +107,12 @@ class DataSection(Section):
         "the suffix, or what is detected in the header line",
     )
     sheet: str | None = Field(default=None, description="of a workbook; default: the first")
+    snapshot: Snapshot = Field(
+        default="auto",
+        description="copy: items are copied into a snapshot when the audit is planned; manifest: "
+        "the files are listed, and workers read their rows from them; auto: copied up to 4 GiB of "
+        "files",
+    )
     limit: int | None = Field(default=None, ge=1, description="only the first rows")
     sample: int | None = Field(default=None, ge=1, description="of those draw so many")
     seed: int = Field(default=0, description="of the drawing")
@@ -118,11 +124,11 @@ class DataSection(Section):
         path = absolute_path(location if known else self.source)
         return self.model_copy(update={"source": f"{prefix}:{path}" if known else path})
 
-    def snapshot(self, settings: Settings) -> DatasetRef:
-        """The items, read once into a snapshot; raises DataSourceError, also where it is empty."""
-        from transexplain.data.snapshot import prepare
+    def planned(self, settings: Settings) -> DatasetRef:
+        """The items, copied or listed; raises DataSourceError, also where there are none."""
+        from transexplain.data.dataset_plan import plan_dataset
 
-        dataset = prepare(DatasetSpec(**self.model_dump()), settings.snapshot_dir)
+        dataset = plan_dataset(DatasetSpec(**self.model_dump()), settings.snapshot_dir)
         if not dataset.rows:
             raise DataSourceError(f"dataset {self.source!r} has no rows")
         return dataset

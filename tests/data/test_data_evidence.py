@@ -120,7 +120,7 @@ def test_a_snapshot_without_evidence_is_what_it_was(tmp_path: Path) -> None:
     options = dataclasses.asdict(spec)
     later = {"evidence": None, "spans": None, "sample": None, "seed": 0}
     later |= {"cluster": None, "template": None, "duplicates": "off"}
-    later |= {"encoding": None, "delimiter": None, "sheet": None}
+    later |= {"encoding": None, "delimiter": None, "sheet": None, "snapshot": "auto"}
     assert later == {name: options.pop(name) for name in later}
     assert source_digest(spec, [path], source_files([path])) == _former_digest(options, path)
 

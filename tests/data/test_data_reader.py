@@ -78,7 +78,7 @@ def test_shards_cover_every_row_once(size, ref):
 
 
 def test_shards_of_nothing_and_of_nonsense():
-    assert make_shards(0, 10) == ()
+    assert list(make_shards(0, 10)) == []
     with pytest.raises(ConfigurationError, match="shard_size is 0"):
         make_shards(10, 0)
     with pytest.raises(ConfigurationError, match="-1 rows"):

@@ -27,15 +27,23 @@ from orchestrator.schedule import tick
 from transexplain.errors import DatabaseError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
-from transexplain.store import queueing, results, runs, schedules, shard_messages, shards
+from transexplain.store import (
+    queueing,
+    results,
+    runs,
+    schedules,
+    shard_blocks,
+    shard_messages,
+    shards,
+)
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.schedules import Planned
-from transexplain.store.schema import duty, schedule
+from transexplain.store.schema import duty, pending_shards, schedule
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
-from transexplain.types.plans import Shard, ShardResult
+from transexplain.types.plans import Shard, ShardCut, ShardResult
 from transexplain.types.queue_place import QueuePlace
 from workers import claim_to_commit, device_turns, fair_turns, heartbeat
 from workers.claim_to_commit import Device, Workbench
@@ -69,6 +77,7 @@ class Weather:
     cap: int | None = None  #: shards in hand, of a second run that is there from the beginning
     shards: int = 3  #: of each run
     size: int = SIZE  #: items of each shard
+    block: int = shard_blocks.BLOCK  #: shards that are made at once
     minutes: float = 0.8  #: how long this goes on before the sky clears
 
     @property
@@ -100,6 +109,18 @@ WEATHERS = {
     "deadly": Weather(fatality=0.02, poison=0.25, minutes=0.4),
     #: several runs with a cap, some paused for a time, and workers that choose among them
     "shared": Weather(pauses=0.3, cap=1, fatality=0.004, losses=0.1, minutes=0.5),
+    #: the shards of each run are made in blocks while others are worked on
+    "growing": Weather(
+        shards=7,
+        block=2,
+        computing=0.3,
+        fatality=0.004,
+        cuts=0.003,
+        meddling=0.3,
+        pauses=0.1,
+        losses=0.2,
+        people=2,
+    ),
     #: people at work on runs that end and are reopened: what matters is who comes first
     "crowded": Weather(slow=0.6, very_slow=0.6, computing=0.1, meddling=1.0, people=3, flaky=0.2),
 }
@@ -144,10 +165,7 @@ class Fleet:
             if self.random.random() < weather.poison
         }
         self._plan = make_plan(rows=items, max_attempts=ATTEMPTS, shard_size=size)
-        self._shards = tuple(
-            Shard(index=index, start=index * size, stop=(index + 1) * size)
-            for index in range(weather.shards)
-        )
+        self._shards = ShardCut(rows=items, size=size)
         self._really_claim, self._really_save = shards.claim, results.save
         self.world.on_commit = self._look
 
@@ -156,7 +174,8 @@ class Fleet:
     def play(self) -> None:
         """Everything that happens in this world, and the judgement at its end."""
         world = self.world
-        self._begin()
+        with self._simulated():
+            self._begin()
         with self._simulated(), world.watching():
             try:
                 self._cast()
@@ -429,12 +448,15 @@ class Fleet:
                     )
                 )
             }
+            unmade = set(connection.execute(select(pending_shards.c.run_id)).scalars())
         self.paused = paused
         for run_id, state, of_shards, count in found:
             self.states[run_id] = state
             full = self.weather.cap is not None and count > self.weather.cap
             if full and run_id == self._capped and of_shards == "running":
                 raise Violation(f"{count} shards of run {run_id} are in hand, beyond its cap")
+            if state == "done" and run_id in unmade:
+                raise Violation(f"run {run_id} is done, and not all of its shards are made")
             if state != "running" and of_shards in ("queued", "running"):
                 raise Violation(f"run {run_id} is {state}, and {count} shards are {of_shards}")
 
@@ -452,6 +474,8 @@ class Fleet:
             found = shards.list_shards(self.db, run_id)
             if state == "running":
                 raise Violation(f"run {run_id} goes on for ever: {found}")
+            if len(found) != self.story.shards and state != "cancelled":
+                raise Violation(f"run {run_id} is {state} with {len(found)} shards")
             notes = {one["shard"]: one["note"] for one in results.aggregates(self.db, run_id)}
             rows = Counter(one.item_id for one in results.iter_items(self.db, run_id))
             for one in found:
@@ -510,6 +534,8 @@ class Fleet:
             (claim_to_commit, "model_for", lambda plan, models: None),
             (shards, "claim", self._claim),
             (results, "save", self._save),
+            (shard_blocks, "BLOCK", self.story.block),
+            (shard_blocks, "LOW", min(shard_blocks.LOW, self.story.block)),
             (queue, "depth", lambda *_: len(self.messages)),
             (queue, "send_messages", lambda _, *sent: self._send(sent[0], sent[1])),
             (tick, "_prepare", lambda *_: prepared),

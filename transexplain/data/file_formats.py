@@ -36,7 +36,7 @@ from transexplain.errors import DataSourceError
 from transexplain.parsing import refuse_depth
 from transexplain.types.plans import DatasetSpec
 
-_UTF8_MARK = b"\xef\xbb\xbf"
+UTF8_MARK = b"\xef\xbb\xbf"
 _TOO_LONG = Problem(kind="malformed-row", message=f"the line is longer than {MAX_ROW:,} bytes")
 
 T = TypeVar("T")
@@ -80,19 +80,20 @@ def open_lines(path: Path, encoding: str = UTF8) -> Iterator[Iterator[bytes | Pr
         except OSError as error:
             raise unreadable(path, error) from error
         if encoding == UTF8:
-            yield _lines(stream, path)
+            yield lines_of(stream, path)
         else:
             reader = _AsUtf8(stream, encoding)
             stack.callback(reader.detach)  # whoever created the file object closes it
-            yield _lines(reader, path)
+            yield lines_of(reader, path)
 
 
-def _lines(stream: _Lines, path: Path) -> Iterator[bytes | Problem]:
-    first = True
+def lines_of(stream: _Lines, path: Path, *, beginning: bool = True) -> Iterator[bytes | Problem]:
+    """As `open_lines` of a stream in UTF-8, at the `beginning` of the file or amid it."""
+    first = beginning
     while line := _read_line(stream, path):
         if first:
             first = False
-            line = line.removeprefix(_UTF8_MARK)
+            line = line.removeprefix(UTF8_MARK)
         if len(line) <= MAX_ROW or line.endswith(b"\n"):
             yield line
         else:
@@ -132,7 +133,7 @@ def open_jsonl(path: Path, spec: DatasetSpec) -> Iterator[Table]:
     Raises DataSourceError where none of those lines is an object.
     """
     with open_lines(path, dialect_of(path, spec).encoding) as lines:
-        rows = map(_parse, without_trailing(lines, _is_blank))
+        rows = map(parsed, without_trailing(lines, is_blank))
         first = list(islice(rows, _PEEK))
         columns = dict.fromkeys(key for row in first if not isinstance(row, Problem) for key in row)
         if not columns:
@@ -142,21 +143,24 @@ def open_jsonl(path: Path, spec: DatasetSpec) -> Iterator[Table]:
             )
         yield Table(
             columns=tuple(map(printable, columns)),
-            rows=lambda wanted: _pick(chain(first, rows), wanted),
+            rows=lambda wanted: picked(chain(first, rows), wanted),
             sparse=True,
         )
 
 
-def _pick(rows: Iterator[RawRow], wanted: Sequence[str]) -> Iterator[RawRow]:
+def picked(rows: Iterator[RawRow], wanted: Sequence[str]) -> Iterator[RawRow]:
+    """The wanted fields of rows; None where one lacks a field."""
     for row in rows:
         yield row if isinstance(row, Problem) else {name: row.get(name) for name in wanted}
 
 
-def _is_blank(line: bytes | Problem) -> bool:
+def is_blank(line: bytes | Problem) -> bool:
+    """Whether a line holds nothing but white space."""
     return isinstance(line, bytes) and not line.strip()
 
 
-def _parse(line: bytes | Problem) -> RawRow:
+def parsed(line: bytes | Problem) -> RawRow:
+    """The object of a line of JSON."""
     if isinstance(line, Problem):
         return line
     if not line.strip():
@@ -197,12 +201,12 @@ def _open(path: Path, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator
     found = dialect_of(path, spec, USUAL[name])
     delimiter = found.delimiter
     with open_lines(path, found.encoding) as lines:
-        split = _split_quoted if quoted else _split_plain
-        cells = without_trailing(split(lines, delimiter), _is_blank_row)
+        split = split_quoted if quoted else split_plain
+        cells = without_trailing(split(lines, delimiter), is_blank_row)
         header = _header(next(cells, None), path)
         yield Table(
             columns=tuple(header),
-            rows=lambda wanted: _picked_cells(cells, header, wanted, delimiter),
+            rows=lambda wanted: picked_cells(cells, header, wanted, delimiter),
         )
 
 
@@ -217,9 +221,10 @@ def _header(cells: Cells | None, path: Path) -> list[str]:
     return [printable(name) for name in cells]
 
 
-def _picked_cells(
+def picked_cells(
     rows: Iterator[Cells], header: Sequence[str], wanted: Sequence[str], delimiter: str
 ) -> Iterator[RawRow]:
+    """The wanted cells of rows that have as many as the header."""
     positions = [(name, header.index(name)) for name in wanted]
     width = len(header)
     for cells in rows:
@@ -235,19 +240,33 @@ def _picked_cells(
             )
 
 
-def _is_blank_row(cells: Cells) -> bool:
+def is_blank_row(cells: Cells) -> bool:
+    """Whether a row holds no cell, or a single blank one."""
     return cells == [] or (
         isinstance(cells, list) and len(cells) == 1 and not cells[0].strip(" \r\n")
     )
 
 
-def _split_plain(lines: Iterator[bytes | Problem], delimiter: str) -> Iterator[Cells]:
+def _unnoted() -> None:
+    pass
+
+
+#: cuts lines into cells, and calls before a row that begins with a line that was not read yet
+Splitter = Callable[[Iterator[bytes | Problem], str, Callable[[], None]], Iterator[Cells]]
+
+
+def split_plain(
+    lines: Iterator[bytes | Problem], delimiter: str, begun: Callable[[], None] = _unnoted
+) -> Iterator[Cells]:
+    """The cells of every line, where a quote is a character."""
+    begun()
     for line in lines:
         if isinstance(line, Problem):
             yield line
         else:
             text = _decode(line).removesuffix("\n").removesuffix("\r")
             yield text.split(delimiter)
+        begun()
 
 
 def _decode(line: bytes) -> str:
@@ -280,24 +299,29 @@ class _Rewindable:
         line = next(self._lines)
         return line if isinstance(line, Problem) else _decode(line)
 
-    def begin(self) -> None:
-        """The next line is the first of a record."""
+    def begin(self) -> bool:
+        """The next line is the first of a record; whether it is a fresh one."""
         self._record.clear()
         self._length = 0
+        return not self._again
 
     def rewind(self) -> None:
         """Give every line of this record but its first once more."""
         self._again.extendleft(reversed(self._record[1:]))
 
 
-def _split_quoted(lines: Iterator[bytes | Problem], delimiter: str) -> Iterator[Cells]:
+def split_quoted(
+    lines: Iterator[bytes | Problem], delimiter: str, begun: Callable[[], None] = _unnoted
+) -> Iterator[Cells]:
+    """The cells of every record by RFC 4180; a record may have several lines."""
     # The limit is global to the process and 131,072 by default; it is only ever raised here, so
     # that two readers at once cannot lower it under each other.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
     source = _Rewindable(lines)
     reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
-        source.begin()
+        if source.begin():
+            begun()
         try:
             cells = next(reader)
         except StopIteration:
@@ -358,7 +382,7 @@ def _rows(file: Any, wanted: Sequence[str], path: Path, pictures: str | None) ->
             columns = [
                 packed_cells(batch.column(name), name, row)
                 if name == pictures
-                else _plain(batch.column(name)).to_pylist()
+                else python_column(batch.column(name)).to_pylist()
                 for name in wanted
             ]
             row += len(batch)
@@ -368,7 +392,7 @@ def _rows(file: Any, wanted: Sequence[str], path: Path, pictures: str | None) ->
         raise DataSourceError(f"cannot read {path}: {printable(str(error))}") from error
 
 
-def _plain(column: Any) -> Any:
+def python_column(column: Any) -> Any:
     """The column in a type whose values become plain Python objects, whatever they hold."""
     column = plain_column(column)
     kind = column.type

@@ -11,15 +11,18 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from transexplain.data import listed_files
 from transexplain.data.graph_rows import unpack
+from transexplain.data.item_clusters import MOST
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
+from transexplain.data.manifest_rows import aligned, manifest_rows
 from transexplain.data.picture_places import open_picture
 from transexplain.data.snapshot import FOUND
 from transexplain.data.source_files import verify
 from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.plans import DatasetRef, Shard
+from transexplain.types.plans import DatasetRef, Shard, ShardCut
 
 
 def items_per_shard(wanted: int | Literal["auto"], rows: int) -> int:
@@ -35,7 +38,7 @@ def items_per_shard(wanted: int | Literal["auto"], rows: int) -> int:
 _SHARDS, _FEWEST_ITEMS, _MOST_ITEMS = 256, 256, 4096
 
 
-def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
+def make_shards(rows: int, shard_size: int) -> ShardCut:
     """Consecutive shards of `shard_size` rows, the last one shorter; none for 0 rows.
 
     The cut depends on the two numbers alone, so the same dataset always has the same shards.
@@ -46,10 +49,7 @@ def make_shards(rows: int, shard_size: int) -> tuple[Shard, ...]:
         raise ConfigurationError(f"shard_size is {shard_size}; it must be at least 1")
     if rows < 0:
         raise ConfigurationError(f"a dataset of {rows} rows cannot be cut into shards")
-    return tuple(
-        Shard(index=index, start=start, stop=min(start + shard_size, rows))
-        for index, start in enumerate(range(0, rows, shard_size))
-    )
+    return ShardCut(rows=rows, size=shard_size)
 
 
 def read_shard(
@@ -113,15 +113,42 @@ def read_rows(
             f"{ref.rows}; plan the audit again"
         )
     verify(ref)
+    if ref.manifest:
+        return manifest_rows(ref, shard.start, shard.stop)
     return _rows(Path(ref.snapshot), shard, columns)
+
+
+#: rows of a manifest that are looked at while an audit is planned, in so many blocks; all of fewer
+_BLOCKS = 50
+
+
+def looked_at(ref: DatasetRef) -> list[range]:
+    """The rows that planning reads: all, but of large data that are not copied blocks of them.
+
+    They lie evenly over the data, and each begins where its file can be read from.
+    """
+    if not ref.manifest or ref.rows <= MOST:
+        return [range(ref.rows)]
+    starts = [aligned(ref, ref.rows * block // _BLOCKS) for block in range(_BLOCKS)]
+    size = MOST // _BLOCKS
+    return [range(start, min(start + size, ref.rows)) for start in dict.fromkeys(starts)]
+
+
+def _looked_at(ref: DatasetRef) -> Iterator[dict[str, Any]]:
+    verify(ref)
+    for rows in looked_at(ref):
+        yield from manifest_rows(ref, rows.start, rows.stop)
 
 
 def labels_of(ref: DatasetRef) -> list[str]:
     """The different labels of a dataset, sorted; reads that column only, a batch at a time.
 
-    Raises DataSourceError where the snapshot is missing or not the one of the plan.
+    Of a manifest those of the rows `looked_at`. Raises DataSourceError where the snapshot is
+    missing or not the one of the plan.
     """
     verify(ref)
+    if ref.manifest:
+        return sorted({label for label in _cells(ref, "label") if label is not None})
     labels: set[str | None] = set()
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
         for batch in file.iter_batches(columns=["label"], use_threads=False):
@@ -132,9 +159,14 @@ def labels_of(ref: DatasetRef) -> list[str]:
 def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
     """Every row of the snapshot that is a failure, without reading the others.
 
-    Raises DataSourceError where the snapshot is missing or not the one of the plan.
+    Of a manifest those of the rows `looked_at`. Raises DataSourceError where the snapshot is
+    missing or not the one of the plan.
     """
     verify(ref)
+    if ref.manifest:
+        failing = (row for row in _looked_at(ref) if row["error_kind"] is not None)
+        yield from (_item(ref, row, Path()) for row in failing)  # type: ignore[misc]
+        return
     root, names = Path(ref.root), ["id", "index", "error_kind", "error"]
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
         for batch in file.iter_batches(columns=names, use_threads=False):
@@ -146,8 +178,7 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
 
 def has_rationales(ref: DatasetRef) -> bool:
     """Whether any item of the dataset has a human rationale."""
-    verify(ref)
-    return "evidence" in pq.read_schema(ref.snapshot).names
+    return "evidence" in _columns(ref)
 
 
 def annotated_groups(ref: DatasetRef) -> list[str]:
@@ -164,8 +195,11 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     requested or not found is not there.
     """
     columns = _columns(ref)
-    metadata = pq.read_schema(ref.snapshot).metadata or {}
-    found: dict[str, int] = json.loads(metadata.get(FOUND, b"{}"))
+    if ref.manifest:
+        found = dict(listed_files.read(Path(ref.snapshot)).found)
+    else:
+        metadata = pq.read_schema(ref.snapshot).metadata or {}
+        found = json.loads(metadata.get(FOUND, b"{}"))
     if "cluster" in columns:
         clusters = Counter(_cells(ref, "cluster"))
         alone = clusters.pop(None, 0)
@@ -185,12 +219,17 @@ def values_of(ref: DatasetRef, column: str) -> list[str]:
 
 def _columns(ref: DatasetRef) -> list[str]:
     verify(ref)
+    if ref.manifest:
+        return list(listed_files.read(Path(ref.snapshot)).columns)
     return list(pq.read_schema(ref.snapshot).names)
 
 
 def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
-    """One column, a batch at a time."""
+    """One column, a batch at a time; of a manifest in the rows `looked_at`."""
     verify(ref)
+    if ref.manifest:
+        yield from (row[column] for row in _looked_at(ref))
+        return
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
             yield from batch.column(0).to_pylist()

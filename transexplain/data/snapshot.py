@@ -53,13 +53,17 @@ class DuplicateIds:
                 ids, rows = (column.to_pylist() for column in batch.columns)
                 for name, row in zip(ids, rows, strict=True):
                     if name in seen:
-                        raise DataSourceError(
-                            f"the id {name!r} stands in row {seen[name]} and again in row {row} "
-                            "(counted from 0); ids must differ, or leave `id` away to number "
-                            "the rows"
-                        )
+                        raise same_id(name, seen[name], row)
                     if _digest(name) in suspects:
                         seen[name] = row
+
+
+def same_id(name: str, first: int, second: int) -> DataSourceError:
+    """The error for two rows of one id."""
+    return DataSourceError(
+        f"the id {name!r} stands in row {first} and again in row {second} (counted from 0); ids "
+        "must differ, or leave `id` away to number the rows"
+    )
 
 
 def _digest(name: str) -> int:
@@ -340,13 +344,13 @@ def write_snapshot(
             ids.check(temporary)
         found = clusters.found() if clusters is not None else None
         if found is None:
-            return _named_by_digest(temporary, folder)
+            return named_by_digest(temporary, folder)
         with temporary_file(folder) as clustered:
             write_clusters(temporary, clustered, found)
-            return _named_by_digest(clustered, folder)
+            return named_by_digest(clustered, folder)
 
 
-def _named_by_digest(temporary: Path, folder: Path) -> Path:
+def named_by_digest(temporary: Path, folder: Path) -> Path:
     """The snapshot that `temporary` becomes, unless it is there already."""
     digest = file_digest(temporary)
     snapshot = folder / f"{digest}.parquet"

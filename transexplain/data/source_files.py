@@ -64,6 +64,7 @@ def source_digest(
     """
     options = asdict(spec)
     del options["source"]  # the same bytes from elsewhere are the same dataset
+    del options["snapshot"]  # it is one
     for name, usual in _LATER.items():  # a digest stays what it was before there was such an option
         if options[name] == usual:
             del options[name]

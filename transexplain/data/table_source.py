@@ -185,13 +185,13 @@ class FileSource:
         for path in self._paths:
             with open_table(path, self._spec) as table:
                 columns = resolve(self._spec, table, path)
-                reader = _RowReader(columns, path, self.root)
+                reader = RowReader(columns, path, self.root)
                 for raw in table.rows(columns.wanted):
                     yield reader.record(index, raw)
                     index += 1
 
 
-class _RowReader:
+class RowReader:
     """Turns the cells of one file's rows into records."""
 
     def __init__(self, columns: Columns, path: Path, root: str) -> None:

@@ -16,6 +16,7 @@ from transexplain.store.schema import (
     schedule_receiver,
     shard,
 )
+from transexplain.store.shard_blocks import pending
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +86,13 @@ def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
         .limit(limit)
     )
     with db.read() as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]
+        found = [dict(row) for row in connection.execute(query).mappings()]
+        left = pending(connection, [row["id"] for row in found])
+    for row in found:
+        if (more := left.get(row["id"])) is not None:
+            row["shards"] += more.shards
+            row["items"] += more.rows
+    return found
 
 
 _SCHEDULE = ("name", "cron", "time_zone", "state", "on_change", "created", "since", "retry_at")

@@ -27,8 +27,9 @@ from transexplain.parsing import UnreadableError, read_json
 from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
 from transexplain.store.leases import lease_expired
-from transexplain.store.runs import SHARD_STATES
+from transexplain.store.runs import states_of
 from transexplain.store.schema import item, run, shard
+from transexplain.store.shard_blocks import Pending, pending
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES
 
 #: upper bounds of buckets: seconds of a shard, its items a second, seconds that its device waited
@@ -132,8 +133,15 @@ class FigureReader:
             kinds = _kinds(connection, ids) if items else {}
             leases = _leases(connection, ids)
             saved = _saved(connection, ids)
+            left = pending(connection, ids)
         return FleetFigures(
-            runs=tuple(_figures(row, plans[row["id"]], states, kinds, leases) for row in rows),
+            runs=tuple(
+                _figures(
+                    *(row, plans[row["id"]], states, kinds, leases),
+                    left.get(row["id"], Pending()),
+                )
+                for row in rows
+            ),
             saved=tuple(saved),
             left_out=max(0, many - len(rows)),
         )
@@ -171,6 +179,7 @@ def _figures(
     states: Mapping[str, Sequence[RowMapping]],
     kinds: Mapping[str, Mapping[str, int]],
     leases: Mapping[str, Histogram],
+    left: Pending,
 ) -> RunFigures:
     mine = states.get(row["id"], ())
     heard = [float(one["heard"]) for one in mine if one["heard"] is not None]
@@ -183,13 +192,13 @@ def _figures(
         **plan,
         age=max(0.0, float(row["age"])),
         idle=max(0.0, min([float(row["age"]), *heard])),
-        shards={
-            **dict.fromkeys(SHARD_STATES, 0),
-            **{one["state"]: int(one["shards"]) for one in mine},
-        },
+        shards=states_of(
+            row["state"], {one["state"]: int(one["shards"]) for one in mine}, left.shards
+        ),
         explained=sum(int(one["explained"]) for one in mine),
         failed=sum(int(one["failed"]) for one in mine),
-        pending=sum(int(one["items"]) for one in open_),
+        pending=sum(int(one["items"]) for one in open_)
+        + (left.rows if row["state"] == "running" else 0),
         claims=sum(int(one["claims"]) for one in mine),
         kinds=kinds.get(row["id"], {}),
         leases=leases.get(row["id"], Histogram(counts=(0,) * (len(LEASE_AGE) + 1), total=0.0)),

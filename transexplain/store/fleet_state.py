@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from transexplain.store import shard_blocks
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.device_times import recent_device_times
 from transexplain.store.leases import lease_expired
-from transexplain.store.runs import SHARD_STATES
+from transexplain.store.runs import states_of
 from transexplain.store.schema import dead_letter, item, run, shard
 from transexplain.types.device_time import DeviceTime
 
@@ -88,15 +89,18 @@ def status(db: Database, *, recent: float = RECENT, items: bool = True) -> Fleet
         .group_by(shard.c.state)
     )
     expired = select(func.count()).where(lease_expired())
+    running = select(run.c.id).where(run.c.state == "running")
     with db.read() as connection:
         runs = {row.state: row.runs for row in connection.execute(by_state)}
         shards = connection.execute(by_shard).all()
+        left = shard_blocks.pending(connection, connection.execute(running).scalars().all())
         return FleetStatus(
             runs={**dict.fromkeys(RUN_STATES, 0), **runs},
-            shards={
-                **dict.fromkeys(SHARD_STATES, 0),
-                **{state: count for state, count, _, _ in shards},
-            },
+            shards=states_of(
+                "running",
+                {state: count for state, count, _, _ in shards},
+                sum(one.shards for one in left.values()),
+            ),
             explained=sum(int(explained) for _, _, explained, _ in shards),
             failed=_failed(connection, current) if items else {},
             claims=sum(int(tokens) for _, _, _, tokens in shards),

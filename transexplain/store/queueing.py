@@ -11,6 +11,7 @@ from transexplain.store.database import Database
 from transexplain.store.leases import lease_expired
 from transexplain.store.runs import require
 from transexplain.store.schema import run, shard
+from transexplain.store.shard_blocks import first_pending
 from transexplain.types.queue_place import QueuePlace
 
 _UNPAUSED = run.c.paused.is_(None)
@@ -141,9 +142,10 @@ def _in_hand(run_id: str | ColumnElement[str]) -> Any:
 
 
 def _has_free(run_id: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a shard is queued or its lease has run out; each look follows the index."""
+    """Whether a shard is queued, not made yet, or its lease has run out; by the index."""
     looks: Sequence[ColumnElement[bool]] = (shard.c.state == "queued", lease_expired())
     return or_(
+        first_pending(run_id).is_not(None),
         *(
             select(shard.c.index)
             .where(shard.c.run_id == run_id, free)
@@ -152,5 +154,5 @@ def _has_free(run_id: ColumnElement[str]) -> ColumnElement[bool]:
             .scalar_subquery()
             .is_not(None)
             for free in looks
-        )
+        ),
     )

@@ -11,6 +11,7 @@ from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.store.schema import (
     fire_delivery,
     metadata,
+    pending_shards,
     run,
     schedule,
     schedule_fire,
@@ -22,6 +23,7 @@ from transexplain.store.schema import (
 WITHOUT: Mapping[Table, frozenset[str]] = {
     **{table: frozenset() for table in RESULT_TABLES},
     run: frozenset(),
+    pending_shards: frozenset(),
     shard: frozenset(("error", "traceback", "breadcrumb", "suspects")),
     schedule: frozenset(("spec", "error")),
     schedule_fire: frozenset(),

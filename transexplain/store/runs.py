@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, s
 from transexplain.environment import planned_here
 from transexplain.errors import ConfigurationError
 from transexplain.parsing import UnreadableError, read_json
+from transexplain.store import shard_blocks
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.schema import run, shard
@@ -171,6 +172,8 @@ def create(
 ) -> str:
     """Write a run and its queued shards in one transaction; returns the new run's id.
 
+    Of very many shards the first block, see `shard_blocks`.
+
     `previous` is the id of the run that its report compares it with.
     """
     with db.begin() as connection:
@@ -186,12 +189,7 @@ def write(
 ) -> str:
     """As `create`, but as part of a transaction."""
     run_id = _write_run(connection, plan, previous, place)
-    fresh = {"state": "queued", "attempt": 0, "token": 0, "explained": 0, "failed": 0}
-    if shards:
-        connection.execute(
-            insert(shard),
-            [{"run_id": run_id, **asdict(one), **fresh} for one in shards],
-        )
+    shard_blocks.begin(connection, run_id, shards)
     return run_id
 
 
@@ -265,22 +263,33 @@ def progress(db: Database, run_id: str) -> RunProgress:
     with db.read() as connection:
         row = require(connection, run_id)
         parts = connection.execute(query).all()
+        left = shard_blocks.pending(connection, [run_id]).get(run_id, shard_blocks.Pending())
         workers = connection.execute(holders).scalar_one()
         now = connection.execute(select(DatabaseTime())).scalar_one()
     return RunProgress(
         run_id=row.id,
         name=row.name,
         state=row.state,
-        states={**dict.fromkeys(SHARD_STATES, 0), **{part.state: part.shards for part in parts}},
+        states=states_of(row.state, {part.state: part.shards for part in parts}, left.shards),
         items_done=sum(int(part.explained) for part in parts),
         items_failed=sum(int(part.failed) for part in parts),
-        items_total=sum(int(part.items) for part in parts),
+        items_total=sum(int(part.items) for part in parts) + left.rows,
         seconds=float(sum(part.seconds for part in parts)),
         elapsed=(row.finished or now) - row.created,
         workers=workers,
         paused=row.paused is not None and row.state == "running",
         place=QueuePlace(priority=row.priority, share=row.share, most_workers=row.most_workers),
     )
+
+
+def states_of(run_state: str, made: Mapping[str, int], pending: int) -> dict[str, int]:
+    """Shard state -> count, every state named; shards that are not made are queued.
+
+    Where the run is cancelled they are, too.
+    """
+    found = {**dict.fromkeys(SHARD_STATES, 0), **made}
+    found["cancelled" if run_state == "cancelled" else "queued"] += pending
+    return found
 
 
 def claims(db: Database, run_id: str) -> int:
@@ -307,12 +316,13 @@ def finalise(db: Database, run_id: str) -> bool:
 
 
 def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a shard of the run is queued or running.
+    """Whether a shard of the run is queued or running, or not made yet.
 
     It runs at every commit: one look into the index per state, because PostgreSQL would answer
     `NOT EXISTS (... state NOT IN ...)` by reading the table from its beginning.
     """
     return or_(
+        shard_blocks.first_pending(run_id).is_not(None),
         *(
             select(shard.c.index)
             .where(shard.c.run_id == run_id, shard.c.state == state)
@@ -322,7 +332,7 @@ def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
             .is_not(None)
             for state in SHARD_STATES
             if state in ("queued", "running")
-        )
+        ),
     )
 
 
@@ -349,9 +359,11 @@ def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[A
     """The row of the run with exactly this id; ConfigurationError where there is none.
 
     `lock` holds it until the transaction ends: transitions of one run follow each other, and
-    what a later statement reads of its shards is what the earlier transition left.
+    what a later statement reads of its shards is what the earlier transition left. `unmade` is as
+    `shard_blocks.first_pending`.
     """
-    columns = [run.c[name] for name in _LIGHT]
+    columns: list[ColumnElement[Any]] = [run.c[name] for name in _LIGHT]
+    columns.append(shard_blocks.first_pending(run.c.id).label("unmade"))
     query = select(*columns).where(run.c.id == run_id)
     row = connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none()
     if row is None:
@@ -371,6 +383,7 @@ def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:
         .where(shard.c.run_id == row.id)
         .group_by(shard.c.state)
     )
+    left = shard_blocks.pending(connection, [row.id]).get(row.id, shard_blocks.Pending())
     return AuditRun(
         id=row.id,
         plan=plan_of(row.plan),
@@ -378,5 +391,5 @@ def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:
         created=row.created,
         finished=row.finished,
         previous=row.previous,
-        shards={**dict.fromkeys(SHARD_STATES, 0), **{part.state: part.shards for part in counts}},
+        shards=states_of(row.state, {part.state: part.shards for part in counts}, left.shards),
     )

@@ -27,6 +27,9 @@ from transexplain.store.result_tables import RESULT_TABLES
 
 __all__ = ["PARTITIONED", "RESULT_TABLES", "metadata"]
 
+#: the row of an item in its dataset; every integer of SQLite has 64 bits
+RowNumber = BigInteger().with_variant(Integer(), "sqlite")
+
 run = Table(
     "run",
     metadata,
@@ -55,8 +58,8 @@ shard = Table(
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("index", Integer, primary_key=True),
-    Column("start", Integer, nullable=False),
-    Column("stop", Integer, nullable=False),
+    Column("start", RowNumber, nullable=False),
+    Column("stop", RowNumber, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),  # counted at claim
     Column("token", Integer, nullable=False),  # raised at claim; fences earlier holders
@@ -79,11 +82,22 @@ shard = Table(
     Index(None, "run_id", "state", "attempt", "index"),
 )
 
+pending_shards = Table(
+    "pending_shards",
+    metadata,
+    Column("run_id", Text, primary_key=True),  # its shards are not all made
+    Column("first", Integer, nullable=False),  # index of the first to be made
+    Column("start", RowNumber, nullable=False),  # its first row in the dataset
+    Column("stop", RowNumber, nullable=False),  # row after the last one
+    Column("size", Integer, nullable=False),  # rows of a shard
+    ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
+)
+
 item = Table(
     "item",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("index", Integer, primary_key=True),
+    Column("index", RowNumber, primary_key=True),
     Column("item_id", AnyText, nullable=False),
     Column("shard", Integer, nullable=False),
     Column("label", AnyText),
@@ -122,7 +136,7 @@ attribution = Table(
     "attribution",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("item", Integer, primary_key=True),
+    Column("item", RowNumber, primary_key=True),
     Column("ordinal", Integer, primary_key=True),  # order within the item, as requested
     Column("method", AnyText, nullable=False),
     Column("target", AnyText, nullable=False),
@@ -163,7 +177,7 @@ mention = Table(
     "mention",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("item", Integer, primary_key=True),
+    Column("item", RowNumber, primary_key=True),
     Column("ordinal", Integer, primary_key=True),
     Column("target", AnyText, nullable=False),
     Column("rank", Integer, nullable=False),
@@ -181,7 +195,7 @@ score = Table(
     "score",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("item", Integer, primary_key=True),
+    Column("item", RowNumber, primary_key=True),
     Column("ordinal", Integer, primary_key=True),  # order within the item
     Column("method", AnyText, nullable=False),  # label
     Column("target", AnyText, nullable=False),
@@ -200,8 +214,8 @@ result_part = Table(
     Column("run_id", Text, primary_key=True),
     Column("shard", Integer, primary_key=True),
     Column("part", Integer, primary_key=True),  # number within the shard, by ascending rows
-    Column("first", Integer, nullable=False),  # row of its first item in the dataset
-    Column("last", Integer, nullable=False),  # row of its last item
+    Column("first", RowNumber, nullable=False),  # row of its first item in the dataset
+    Column("last", RowNumber, nullable=False),  # row of its last item
     Column("items", Integer, nullable=False),  # explained ones; failed ones are in `item`
     Column("format", Text, nullable=False),  # layout of the payload, see part_writing.py
     Column("ids", LargeBinary, nullable=False),  # 32 bits of each item's id: who looks for one

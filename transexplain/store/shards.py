@@ -1,6 +1,7 @@
 """Claims shards: leases by the database's clock, fenced by a token that every claim raises."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import (
@@ -13,7 +14,8 @@ from sqlalchemy import (
     update,
 )
 
-from transexplain.store import parts
+from transexplain.errors import DatabaseError
+from transexplain.store import parts, shard_blocks
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
@@ -127,6 +129,22 @@ def claim(
     as many shards in hand as it may have, but for those whose lease ran out. Raises
     ConfigurationError for an unknown run.
     """
+    while True:
+        found, unmade = _claimed(db, run_id, worker, lease_seconds, shard_index)
+        if found is not None:
+            if unmade is not None and found.shard.index >= unmade - shard_blocks.LOW:
+                with suppress(DatabaseError):  # who claims next makes them
+                    shard_blocks.make(db, run_id, unmade)
+            return found
+        if unmade is None or shard_index is not None:
+            return None
+        shard_blocks.make(db, run_id)
+
+
+def _claimed(
+    db: Database, run_id: str, worker: str, lease_seconds: float, shard_index: int | None
+) -> tuple[Claim | None, int | None]:
+    """The claim, and the index of the first shard to be made: None where it could not be had."""
     buried = False
     with db.begin() as connection:
         audit = require(connection, run_id)
@@ -134,7 +152,7 @@ def claim(
         if capped:  # whoever claims a shard of it waits here for the others to have theirs
             audit = require(connection, run_id, lock=True)
         if audit.state != "running" or audit.paused is not None:
-            return None
+            return None, None
         full = capped and room(connection, run_id) == 0
         while (free := _next(connection, run_id, shard_index, full=full)) is not None:
             known = _knowledge(free)
@@ -142,7 +160,7 @@ def claim(
                 _mark_dead(connection, free, known)
                 buried = True
             elif _take(connection, free, known, worker, lease_seconds):
-                return Claim(
+                claim = Claim(
                     run_id=run_id,
                     shard=_shard(free),
                     token=free["token"] + 1,
@@ -150,9 +168,10 @@ def claim(
                     caution=caution_of(known["suspects"]),
                     capped=capped,
                 )
+                return claim, audit.unmade
     if buried:  # in a transaction of its own: it locks the run, which goes before any shard
         finalise(db, run_id)
-    return None
+    return None, None if full else audit.unmade
 
 
 def list_shards(

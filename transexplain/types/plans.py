@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 from transexplain.errors import ConfigurationError
 from transexplain.types.filings import ImpactPlan, Scenario
@@ -26,6 +26,9 @@ LongTexts = Literal["truncate", "window", "error"]
 Join = Literal["mean", "sum"]
 #: near-duplicates among texts are looked for, or not
 Duplicates = Literal["auto", "off"]
+#: items are copied into a snapshot, or their files are listed in a manifest and read in place;
+#: auto: copied up to `dataset_plan.COPIED` bytes
+Snapshot = Literal["auto", "copy", "manifest"]
 #: terms that are ordinary words too count with a cue, always, never, or where the plan's recogniser
 #: finds an entity
 AmbiguityPolicy = Literal["cue", "always", "never", "recogniser"]
@@ -92,6 +95,7 @@ class DatasetSpec:
     encoding: str | None = None  #: of text files; None: UTF-8, or what is detected
     delimiter: str | None = None  #: between cells; None: that of the suffix, or what is detected
     sheet: str | None = None  #: of a workbook; None: the first
+    snapshot: Snapshot = "auto"
     limit: int | None = None  #: keep only the first rows
     sample: int | None = None  #: of those draw so many
     seed: int = 0  #: of the drawing
@@ -99,7 +103,7 @@ class DatasetSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetRef:
-    """A dataset made ready for sharding: a Parquet file that opens at any row."""
+    """A dataset made ready for sharding: a Parquet file that opens at any row, or a manifest."""
 
     source: str  #: as the user wrote it
     modality: Modality
@@ -112,6 +116,8 @@ class DatasetRef:
     #: what the snapshot was read from; empty for pictures, which the snapshot has digests of, and
     #: for a source of very many files
     files: tuple[SourceFile, ...] = ()
+    #: the snapshot is a manifest, see `listed_files`: rows are read from the files that it lists
+    manifest: bool = False
     #: what of the files was detected and is not usual, for a reader
     read_as: tuple[str, ...] = ()
 
@@ -128,6 +134,30 @@ class Shard:
     index: int
     start: int
     stop: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardCut(Sequence[Shard]):
+    """Consecutive shards of `size` rows, the last one shorter; each is made when it is read."""
+
+    rows: int  #: of the dataset
+    size: int
+
+    def __len__(self) -> int:
+        return len(range(0, self.rows, self.size))
+
+    @overload
+    def __getitem__(self, index: int) -> Shard: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Shard, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Shard | tuple[Shard, ...]:
+        if isinstance(index, slice):
+            return tuple(self[one] for one in range(*index.indices(len(self))))
+        place = range(len(self))[index]
+        start = place * self.size
+        return Shard(index=place, start=start, stop=min(start + self.size, self.rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,6 +304,8 @@ class AuditPlan:
             del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
         if not found["dataset"]["read_as"]:
             del found["dataset"]["read_as"]
+        if not found["dataset"]["manifest"]:
+            del found["dataset"]["manifest"]
         for method in (found["evaluation"] or {}).get("methods", ()):
             if method["draws"] == 1:
                 del method["draws"]

@@ -1,0 +1,318 @@
+"""Manifests: rows are read from the source files, as a snapshot of the same data holds them."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from transexplain import remote_files
+from transexplain.data import dataset_plan, manifest_rows, shard_reader
+from transexplain.data.dataset_plan import plan_dataset
+from transexplain.data.shard_reader import (
+    clustering_of,
+    has_rationales,
+    labels_of,
+    looked_at,
+    make_shards,
+    read_rows,
+    read_shard,
+    unread_rows,
+    values_of,
+)
+from transexplain.data.snapshot import prepare
+from transexplain.errors import DataSourceError
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import DatasetRef, DatasetSpec, Shard
+
+#: of a file: good and bad, with what separates cells and lines in each format
+TEXTS = [
+    *(f"text number {n} of the file, with its own words {n * 7919}" for n in range(700)),
+    "",
+    'a tab\tand a quote " and a comma, here',
+    "  ",
+    "Zoë — ünïcode",
+]
+
+
+def rows(texts: list[str] = TEXTS) -> list[dict[str, Any]]:
+    return [
+        {"text": text, "label": f"l{n % 3}", "id": f"id-{n}", "author": f"a{n % 5}"}
+        for n, text in enumerate(texts)
+    ]
+
+
+def write(path: Path, some: list[dict[str, Any]]) -> Path:
+    """The rows in the format of the suffix."""
+    names = list(some[0])
+    if path.suffix == ".parquet":
+        columns = {name: [one[name] for one in some] for name in names}
+        pq.write_table(pa.table(columns), path, row_group_size=150)
+    elif path.suffix == ".jsonl":
+        lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in some)
+        path.write_text("\ufeff" + lines, encoding="utf-8")
+    elif path.suffix == ".csv":
+        quoted = ",".join(names) + "\r\n"
+        for one in some:
+            cells = (str(one[name]).replace('"', '""') for name in names)
+            quoted += ",".join(f'"{cell}"' for cell in cells) + "\r\n"
+        path.write_bytes(quoted.encode())
+    else:
+        text = (
+            "\t".join(names)
+            + "\n"
+            + "".join("\t".join(str(one[name]) for name in names) + "\n" for one in some)
+        )
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def both(source: Path | str, folder: Path, **options: Any) -> tuple[DatasetRef, DatasetRef]:
+    """The data copied, and listed."""
+    spec = {"source": str(source), "duplicates": "off", **options}
+    copied = plan_dataset(DatasetSpec(**spec, snapshot="copy"), folder / "snapshots")
+    listed = plan_dataset(DatasetSpec(**spec, snapshot="manifest"), folder / "snapshots")
+    assert not copied.manifest
+    assert listed.manifest
+    return copied, listed
+
+
+def items(ref: DatasetRef, size: int = 100) -> list[Item | ItemFailure]:
+    return [one for shard in make_shards(ref.rows, size) for one in read_shard(ref, shard)]
+
+
+def assert_same(copied: DatasetRef, listed: DatasetRef) -> None:
+    assert (copied.rows, copied.modality) == (listed.rows, listed.modality)
+    assert items(copied) == items(listed, 64)
+    whole = Shard(index=0, start=0, stop=copied.rows)
+    assert list(read_rows(copied, whole)) == list(read_rows(listed, whole))
+    for row in (copied.rows - 1, copied.rows // 2, copied.rows // 2 - 1, 0):
+        one = Shard(index=0, start=row, stop=row + 1)
+        assert list(read_shard(copied, one)) == list(read_shard(listed, one))
+    assert labels_of(copied) == labels_of(listed)
+    assert clustering_of(copied) == clustering_of(listed)
+    assert has_rationales(copied) == has_rationales(listed)
+    assert list(unread_rows(copied)) == list(unread_rows(listed))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv", "tsv"])
+def test_every_row_is_as_in_the_copy(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"data.{suffix}", rows())
+    copied, listed = both(path, tmp_path, meta=("author",), id="id")
+    assert_same(copied, listed)
+    assert values_of(copied, "author") == values_of(listed, "author")
+    assert listed.rows == len(TEXTS)
+
+
+def test_a_glob_is_read_in_order_up_to_the_limit(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"part-{number}.parquet", rows(TEXTS[number * 90 : number * 90 + 90]))
+    copied, listed = both(tmp_path / "part-*.parquet", tmp_path, limit=200)
+    assert_same(copied, listed)
+    assert listed.rows == 200
+
+
+def test_records_of_several_lines_and_bad_quotes(tmp_path: Path) -> None:
+    lines = ["text,label"]
+    for n in range(1500):
+        lines.append(
+            {0: f'"two\nlines {n}",a', 7: f'"stray" {n},b', 9: "short"}.get(n % 11, f"t{n},c")
+        )
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(lines) + "\n\n \n", encoding="utf-8")
+    copied, listed = both(path, tmp_path)
+    assert_same(copied, listed)
+    kinds = {one.kind for one in items(listed) if isinstance(one, ItemFailure)}
+    assert kinds == {"malformed-row"}
+
+
+def test_lines_that_are_no_rows_of_json(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"t{n}"}) for n in range(900)]
+    lines[300:303] = ["", "[1]", '{"text": "\\ufeffx"}']
+    lines[700] = "\ufeff" + lines[700]
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    assert_same(*both(path, tmp_path))
+
+
+def test_few_rows_have_the_clusters_of_the_copy(tmp_path: Path) -> None:
+    texts = [*TEXTS[:50], *(f"{TEXTS[3]}!" for _ in range(3)), TEXTS[8]]
+    path = write(tmp_path / "data.jsonl", rows(texts))
+    copied, listed = both(path, tmp_path, duplicates="auto")
+    assert clustering_of(copied)["repeating"] == 6
+    assert_same(copied, listed)
+    copied, listed = both(path, tmp_path, duplicates="auto", cluster="author")
+    assert_same(copied, listed)
+
+
+def test_ids_that_stand_twice_in_few_rows_are_refused(tmp_path: Path) -> None:
+    some = rows()
+    some[650]["id"] = "id-3"
+    path = write(tmp_path / "data.parquet", some)
+    with pytest.raises(DataSourceError, match="'id-3' stands in row 3 and again in row 650"):
+        both(path, tmp_path, id="id")
+    with pytest.raises(DataSourceError, match="'id-3' stands in row 3 and again in row 650"):
+        spec = DatasetSpec(source=str(path), id="id", snapshot="manifest")
+        plan_dataset(spec, tmp_path / "other")
+
+
+def test_auto_copies_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "data.jsonl", rows())
+    spec = DatasetSpec(source=str(path))
+    assert plan_dataset(spec, tmp_path / "s") == prepare(spec, tmp_path / "s")
+    monkeypatch.setattr(dataset_plan, "COPIED", 1000)
+    assert plan_dataset(spec, tmp_path / "s").manifest
+    assert not plan_dataset(DatasetSpec(source=str(path), sample=5), tmp_path / "s").manifest
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sample": 5}, "data.sample"),
+        ({"image": "text"}, "data.image"),
+        ({"encoding": "cp1252"}, "data.encoding is cp1252"),
+        ({"source": "imagefolder:x"}, "imagefolder"),
+    ],
+)
+def test_what_no_manifest_can_hold_is_refused(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    path = write(tmp_path / "data.jsonl", rows())
+    spec = DatasetSpec(**{"source": str(path), "snapshot": "manifest", **options})
+    with pytest.raises(DataSourceError, match=rf"{said}.*data.snapshot: copy"):
+        plan_dataset(spec, tmp_path / "s")
+
+
+def test_a_file_in_another_encoding_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "data.tsv"
+    path.write_bytes(
+        ("text\n" + "".join(f"Müller schläft {n}\n" for n in range(30))).encode("cp1252")
+    )
+    with pytest.raises(DataSourceError, match=r"data.tsv is in cp1252.*data.snapshot: copy"):
+        both(path, tmp_path)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Iterator[tuple[Path, DatasetRef]]:
+    for number in range(3):
+        write(tmp_path / f"part-{number}.jsonl", rows(TEXTS[number * 100 : number * 100 + 100]))
+    source = str(tmp_path / "part-*.jsonl")
+    ref = plan_dataset(DatasetSpec(source=source, snapshot="manifest"), tmp_path / "snapshots")
+    yield tmp_path / "part-1.jsonl", ref
+
+
+def read(ref: DatasetRef, start: int, stop: int) -> list[Item | ItemFailure]:
+    return list(read_shard(ref, Shard(index=0, start=start, stop=stop)))
+
+
+def test_a_changed_file_is_refused_by_name(listed: tuple[Path, DatasetRef]) -> None:
+    path, ref = listed
+    before = read(ref, 100, 200)
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b"number 101", b"number 999"))
+    with pytest.raises(DataSourceError, match=r"part-1.jsonl has changed.*plan again"):
+        read(ref, 100, 200)
+    assert read(ref, 0, 100), "the other files are read"
+    assert read(ref, 200, 300)
+    path.write_bytes(text)  # with another time of change: its bytes are those of the plan
+    assert read(ref, 100, 200) == before
+
+
+def test_a_file_that_is_gone_is_named_and_may_come_back(listed: tuple[Path, DatasetRef]) -> None:
+    path, ref = listed
+    kept = shutil.move(path, path.with_suffix(".kept"))
+    with pytest.raises(DataSourceError, match=r"part-1.jsonl.*put it back and resume"):
+        read(ref, 150, 250)
+    assert len(read(ref, 200, 300)) == 100
+    shutil.move(kept, path)
+    assert len(read(ref, 150, 250)) == 100
+
+
+def test_a_large_parquet_file_needs_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset_plan, "_HASHED", 0)
+    path = write(tmp_path / "data.parquet", rows())
+    spec = DatasetSpec(source=str(path), snapshot="manifest")
+    ref = plan_dataset(spec, tmp_path / "snapshots")
+    changed = path.stat().st_mtime_ns
+    os.utime(path, ns=(changed, changed + 1))
+    with pytest.raises(DataSourceError, match=r"data.parquet has changed.*cp -p"):
+        read(ref, 0, 10)
+    os.utime(path, ns=(changed, changed))
+    assert len(read(ref, 0, 10)) == 10
+
+
+def test_a_line_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "data.csv", rows())
+    first = both(path, tmp_path)[1]
+    monkeypatch.setattr(dataset_plan, "index_lines", lambda *_: pytest.fail("read again"))
+    assert both(path, tmp_path)[1] == first
+    for kept in (tmp_path / "snapshots").glob("*.lines"):
+        kept.write_bytes(b"no index")
+    monkeypatch.undo()
+    assert both(path, tmp_path)[1] == first
+
+
+def test_a_worker_reads_its_rows_and_little_else(tmp_path: Path) -> None:
+    path = write(tmp_path / "data.jsonl", rows(TEXTS[:700] * 4))
+    url = f"memory://{tmp_path}/data.jsonl"
+    remote_files.write(url, path)
+    spec = DatasetSpec(source=url, snapshot="manifest", duplicates="off")
+    ref = plan_dataset(spec, tmp_path / "snapshots")
+    asked: list[int] = []
+    ranged = remote_files.read_range
+
+    def counted(url: str, start: int, stop: int) -> bytes:
+        asked.append(stop - start)
+        return ranged(url, start, stop)
+
+    manifest_rows._local.__dict__.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote_files, "read_range", counted)
+        found = read(ref, 512, 1536)
+    local, _ = both(path, tmp_path)
+    assert found == read(local, 512, 1536)
+    whole = path.stat().st_size
+    assert sum(asked) <= 1.05 * whole * 1024 / 2800
+
+
+def test_a_remote_file_that_changed_is_refused(tmp_path: Path) -> None:
+    url = f"memory://{tmp_path}/data.parquet"
+    path = write(tmp_path / "data.parquet", rows())
+    remote_files.write(url, path)
+    spec = DatasetSpec(source=url, snapshot="manifest", duplicates="off")
+    ref = plan_dataset(spec, tmp_path / "snapshots")
+    local, _ = both(path, tmp_path)
+    assert items(ref) == items(local)
+    remote_files.write(url, write(tmp_path / "data.parquet", rows(TEXTS[1:])))
+    manifest_rows._local.__dict__.clear()
+    with pytest.raises(DataSourceError, match=r"data.parquet has changed"):
+        read(ref, 0, 10)
+    remote_files.delete(url)
+    manifest_rows._local.__dict__.clear()
+    with pytest.raises(DataSourceError, match=r"data.parquet.*resume"):
+        read(ref, 0, 10)
+
+
+def test_of_many_rows_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_reader, "MOST", 500)
+    path = write(tmp_path / "data.parquet", rows())
+    _, ref = both(path, tmp_path)
+    some = looked_at(ref)
+    assert {one.start for one in some} == {0, 150, 300, 450, 600}
+    assert labels_of(ref) == ["l0", "l1", "l2"]
+
+
+def test_an_empty_file_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "b.tsv", rows())
+    (tmp_path / "a.tsv").write_text("text\tlabel\tid\tauthor\n")
+    assert_same(*both(tmp_path / "*.tsv", tmp_path))
+    with pytest.raises(DataSourceError, match="holds no rows"):
+        spec = DatasetSpec(source=str(tmp_path / "a.tsv"), snapshot="manifest")
+        plan_dataset(spec, tmp_path / "snapshots")

@@ -1,0 +1,306 @@
+"""Makes a dataset ready for an audit: copied into a snapshot, or listed in a manifest.
+
+A manifest holds no item: workers read their rows from the source files. Planning then reads the
+footers of Parquet files, and of text files once where their rows begin.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transexplain import remote_files
+from transexplain.atomic_write import atomic_file, temporary_file
+from transexplain.data import SOURCES, listed_files, snapshot
+from transexplain.data.dialect import USUAL, UTF8, dialect_of
+from transexplain.data.item_clusters import MOST, Clusters
+from transexplain.data.line_index import STEP, Layout, LineIndex, index_lines
+from transexplain.data.listed_files import ListedFile
+from transexplain.data.located_files import LocatedFile, from_beginning, info_of
+from transexplain.data.manifest_rows import manifest_records
+from transexplain.data.source_files import Table, file_digest, printable
+from transexplain.data.source_paths import expand
+from transexplain.data.table_source import format_of, open_table, resolve
+from transexplain.errors import DataSourceError
+from transexplain.remote_files import FileInfo
+from transexplain.types.plans import DatasetRef, DatasetSpec
+
+#: bytes of source files up to which `snapshot: auto` copies them
+COPIED = 4 * 2**30
+#: bytes of Parquet files, all together, up to which they are hashed: one that is put back with
+#: another time of change is then known by its bytes
+_HASHED = 2**30
+#: of a remote text file, in which its columns and dialect are looked for
+_HEAD = 2**20
+_FORMATS = ("parquet", "csv", "tsv", "jsonl")
+
+
+def plan_dataset(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
+    """The dataset as `spec.snapshot` asks for it.
+
+    Raises DataSourceError as `snapshot.prepare`, and where there can be no manifest of these data.
+    """
+    if spec.snapshot == "copy":
+        return snapshot.prepare(spec, snapshot_dir)
+    if reason := _obstacle(spec):
+        if spec.snapshot == "manifest":
+            raise _refused(spec, reason)
+        return snapshot.prepare(spec, snapshot_dir)
+    files = _files(spec.source)
+    size = sum(one.size for one in files)
+    if spec.snapshot == "auto" and size <= COPIED:
+        return snapshot.prepare(spec, snapshot_dir)
+    planning = _Planning(spec, snapshot.snapshot_folder(snapshot_dir), hashed=size <= _HASHED)
+    try:
+        return planning.dataset(files)
+    except _NotUtf8Error as error:
+        if spec.snapshot == "auto":
+            return snapshot.prepare(spec, snapshot_dir)
+        raise _refused(spec, str(error)) from None
+    except OSError as error:
+        raise snapshot.unwritable(planning.folder, error) from error
+
+
+class _NotUtf8Error(DataSourceError):
+    """A text file in an encoding that cannot be read from any row."""
+
+
+def _refused(spec: DatasetSpec, reason: str) -> DataSourceError:
+    return DataSourceError(
+        f"data.snapshot is manifest, but {reason} of {spec.source!r}: workers read rows from the "
+        f"files themselves, which {', '.join(f'.{one}' for one in _FORMATS)} in UTF-8 allow; set "
+        "data.snapshot: copy"
+    )
+
+
+def _obstacle(spec: DatasetSpec) -> str:
+    """Why there can be no manifest, as far as the specification tells; "" where it can be."""
+    prefix, colon, _ = spec.source.partition(":")
+    if colon and prefix in SOURCES and prefix != "files":
+        return f"{prefix}: items are no rows of a table"
+    if spec.image:
+        return "data.image names pictures, whose bytes are checked one by one,"
+    if spec.sample is not None:
+        return "data.sample draws from all rows"
+    if spec.encoding not in (None, UTF8):
+        return f"data.encoding is {spec.encoding}"
+    return next(iter(_unsuited(spec.source)), "")
+
+
+def _unsuited(source: str) -> Iterator[str]:
+    try:
+        places = [one.url for one in _files(source)]
+    except DataSourceError:
+        return  # told by who reads it
+    for place in places:
+        path = Path(place)
+        if path.suffix.lower() == ".gz" or format_of(path) not in _FORMATS:
+            yield f"{path.name} cannot be read from any row:"
+
+
+def _files(source: str) -> list[FileInfo]:
+    """The files that a path, a URL or a glob of them means, sorted."""
+    location = source.removeprefix("files:")
+    if remote_files.is_url(location):
+        return remote_files.matching(location)
+    return [info_of(str(path)) for path in expand(location)]
+
+
+@dataclass(slots=True)
+class _Planning:
+    """One manifest in the making."""
+
+    spec: DatasetSpec
+    folder: Path
+    hashed: bool  #: Parquet files are
+    read_as: dict[str, list[str]] = field(default_factory=dict)  #: dialect -> names of files
+
+    def dataset(self, files: Sequence[FileInfo]) -> DatasetRef:
+        """The manifest of these files, written, and the record of it."""
+        spec, columns = self.spec, self._columns()
+        with temporary_file(self.folder) as temporary:
+            rows = listed_files.write(
+                temporary, self._listed(files), clusters=None, found={}, columns=columns
+            )
+            if not rows:
+                raise DataSourceError(f"{spec.source!r} holds no rows")
+            ref = DatasetRef(
+                source=spec.source,
+                modality="text",
+                snapshot=str(temporary),
+                fingerprint=file_digest(temporary),
+                rows=rows,
+                manifest=True,
+            )
+            if rows > MOST:
+                path = snapshot.named_by_digest(temporary, self.folder)
+            else:
+                path = self._with_clusters(ref, temporary, columns)
+        notes = (*self._notes(len(files), rows), *self._dialects())
+        return replace(ref, snapshot=str(path), fingerprint=path.stem, read_as=notes)
+
+    def _with_clusters(self, ref: DatasetRef, plain: Path, columns: list[str]) -> Path:
+        """The manifest of few rows, which are read once: their ids differ, and which are alike."""
+        clusters = Clusters.of(self.spec, "text")
+        seen: dict[str, int] = {}
+        for row, record in manifest_records(ref, 0, ref.rows):
+            if self.spec.id is not None and seen.setdefault(record.id, row) != row:
+                raise snapshot.same_id(record.id, seen[record.id], row)
+            if clusters is not None:
+                clusters.add([record])
+        found = clusters.found() if clusters is not None else None
+        if found is None:
+            return snapshot.named_by_digest(plain, self.folder)
+        firsts = {row: first for row, first in enumerate(found.first) if first is not None}
+        names = [*(one for one in columns if one != "cluster"), "cluster"]
+        manifest = listed_files.read(plain)
+        listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
+        with temporary_file(self.folder) as clustered:
+            listed_files.write(clustered, listed, clusters=firsts, found=found.facts, columns=names)
+            return snapshot.named_by_digest(clustered, self.folder)
+
+    def _columns(self) -> list[str]:
+        """The columns that a snapshot of the same data has."""
+        spec = self.spec
+        given = {
+            "evidence": spec.evidence,
+            "annotations": spec.spans,
+            "template": spec.template,
+            "cluster": spec.cluster,
+        }
+        return [*snapshot.SCHEMA.names, *(name for name, one in given.items() if one is not None)]
+
+    def _notes(self, files: int, rows: int) -> Iterator[str]:
+        yield (
+            f"{files:,} file{'s' * (files != 1)} of the data are read by a manifest: they must "
+            "stay as they are until the run has ended"
+        )
+        if rows > MOST and self.spec.id is not None:
+            yield (
+                f"ids are not compared with each other: the data have more than {MOST:,} rows and "
+                "are not copied. Two items of one id are told apart by their row"
+            )
+
+    def _dialects(self) -> Iterator[str]:
+        for detected, names in self.read_as.items():
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            yield f"{names[0]}{more}: {detected}"
+
+    def _listed(self, files: Sequence[FileInfo]) -> Iterator[ListedFile]:
+        """Every file up to the limit of rows, the last one cut there."""
+        left = self.spec.limit
+        for info in files:
+            if left == 0:
+                return
+            is_parquet = format_of(Path(info.url)) == "parquet"
+            one = self._parquet(info) if is_parquet else self._text(info)
+            if left is not None:
+                one = replace(one, rows=min(left, one.rows))
+                left -= one.rows
+            yield one
+
+    def _parquet(self, info: FileInfo) -> ListedFile:
+        """By its footer."""
+        place = info.url
+        try:
+            with pq.ParquetFile(LocatedFile(info).arrow(), pre_buffer=False) as footer:
+                rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise DataSourceError(f"cannot read {place}: {printable(str(error))}") from error
+        columns = resolve(self.spec, Table(columns=names, rows=_no_rows), Path(place))
+        whole = self.hashed and not remote_files.is_url(place)
+        return ListedFile(
+            info=info,
+            sha256=file_digest(Path(place)) if whole else "",
+            rows=rows,
+            columns=columns,
+            layout=Layout(format="parquet"),
+        )
+
+    def _text(self, info: FileInfo) -> ListedFile:
+        """By where its rows begin, which is looked up once."""
+        kind = format_of(Path(info.url))
+        with _local_head(info) as path:
+            dialect = dialect_of(path, self.spec, USUAL[kind])
+            if dialect.encoding != UTF8:
+                raise _NotUtf8Error(f"{Path(info.url).name} is in {dialect.encoding}:")
+            if dialect.detected:
+                name = printable(Path(info.url).name)
+                self.read_as.setdefault(dialect.detected, []).append(name)
+            with open_table(path, self.spec) as table:
+                columns = resolve(self.spec, table, Path(info.url))
+                header = () if kind == "jsonl" else table.columns
+        quoting = self.spec.quoting
+        layout = Layout(
+            format=kind,
+            delimiter=dialect.delimiter,
+            quoted=quoting != "none" if kind == "csv" else quoting == "rfc4180",
+            header=header,
+        )
+        found = self._index(info, layout)
+        return ListedFile(
+            info=info,
+            sha256=found.sha256,
+            rows=found.rows,
+            columns=columns,
+            layout=layout,
+            noted=found.noted,
+            offsets=found.offsets,
+        )
+
+    def _index(self, info: FileInfo, layout: Layout) -> LineIndex:
+        """Made once for a state of a file, and kept beside the snapshots."""
+        key = json.dumps([asdict(info), asdict(layout), STEP])
+        kept = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.lines"
+        if (known := _kept(kept)) is not None:
+            return known
+        with closing(from_beginning(info.url)) as stream:
+            found = index_lines(stream, info.url, layout)
+        if info_of(info.url) != info:
+            raise DataSourceError(f"{info.url} was changed while it was read; try again")
+        facts = json.dumps({"rows": found.rows, "sha256": found.sha256})
+        schema = pa.schema([("noted", pa.int64()), ("offsets", pa.int64())])
+        table = pa.table(
+            {"noted": found.noted, "offsets": found.offsets},
+            schema=schema.with_metadata({"index": facts}),
+        )
+        with atomic_file(kept) as path:
+            pq.write_table(table, path, compression="zstd")
+        return found
+
+
+def _kept(path: Path) -> LineIndex | None:
+    """The index in a file, if it is there and whole."""
+    try:
+        table = pq.read_table(path, use_threads=False)
+        facts = json.loads(table.schema.metadata[b"index"])
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
+    noted, offsets = (np.asarray(table.column(name)) for name in ("noted", "offsets"))
+    return LineIndex(rows=facts["rows"], sha256=facts["sha256"], noted=noted, offsets=offsets)
+
+
+@contextmanager
+def _local_head(info: FileInfo) -> Iterator[Path]:
+    """A local file with the beginning of this one, or the file itself."""
+    if not remote_files.is_url(info.url):
+        yield Path(info.url)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / Path(info.url).name
+        head = remote_files.read_range(info.url, 0, min(info.size, _HEAD))
+        whole = len(head) == info.size
+        path.write_bytes(head if whole else head[: head.rfind(b"\n") + 1])
+        yield path
+
+
+def _no_rows(_: Sequence[str]) -> Iterator[Any]:
+    return iter(())

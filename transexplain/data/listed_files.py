@@ -1,0 +1,168 @@
+"""The manifest of a dataset: a Parquet file that lists its files, and that stands for a snapshot.
+
+A row is a file: where it lies, its size and state, its rows, which of its columns are read, and of
+a text file where its rows begin. Like a snapshot it is named by its own sha256.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from transexplain.data.line_index import Layout
+from transexplain.data.table_source import Columns
+from transexplain.remote_files import FileInfo
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("place", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("columns", pa.string(), nullable=False),
+        pa.field("layout", pa.string(), nullable=False),
+        pa.field("noted", pa.list_(pa.int64()), nullable=False),
+        pa.field("offsets", pa.list_(pa.int64()), nullable=False),
+    ]
+)
+_WHERE = ("noted", "offsets")
+_FACTS = b"transexplain_manifest"
+_VERSION = 1
+#: files of a row group, and rows that are noted in it
+_TOGETHER, _NOTED = 256, 65_536
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ListedFile:
+    """A file of a dataset as it was when the audit was planned."""
+
+    info: FileInfo
+    sha256: str = ""  #: of its bytes; "": they were not read
+    rows: int
+    columns: Columns
+    layout: Layout
+    noted: NDArray[np.int64] = field(default_factory=lambda: _NONE)  #: see `line_index.LineIndex`
+    offsets: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What a manifest says of all its files together, and where each begins."""
+
+    path: Path
+    starts: NDArray[np.int64]  #: (N + 1,) first row of each file in the dataset; at the end all
+    #: row -> first row of its cluster, of those that have one; None: clusters are named by a column
+    clusters: Mapping[int, int] | None
+    found: Mapping[str, int]  #: what was found in the texts, as in a snapshot
+    groups: tuple[int, ...]  #: first file of each row group
+    columns: tuple[str, ...]  #: those of a snapshot of the same data
+
+    def listed(self, number: int) -> ListedFile:
+        """The file of this number, with where its rows begin."""
+        group = int(np.searchsorted(self.groups, number, side="right")) - 1
+        return _group(self.path, group)[number - self.groups[group]]
+
+
+def write(
+    path: Path,
+    files: Iterable[ListedFile],
+    *,
+    clusters: Mapping[int, int] | None,
+    found: Mapping[str, int],
+    columns: Sequence[str],
+) -> int:
+    """Write a manifest, a row group at a time; how many rows all files have.
+
+    The same files always give the same bytes. Raises OSError where it cannot be written.
+    """
+    facts = {
+        "version": _VERSION,
+        "clusters": None if clusters is None else [list(one) for one in clusters.items()],
+        "found": dict(found),
+        "columns": list(columns),
+    }
+    schema = _SCHEMA.with_metadata({_FACTS: json.dumps(facts, sort_keys=True).encode()})
+    rows, some, noted = 0, list[ListedFile](), 0
+    with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
+        for one in files:
+            some.append(one)
+            rows, noted = rows + one.rows, noted + len(one.noted)
+            if len(some) == _TOGETHER or noted >= _NOTED:
+                writer.write_table(_table(some, schema), row_group_size=len(some))
+                some, noted = [], 0
+        if some:
+            writer.write_table(_table(some, schema), row_group_size=len(some))
+    return rows
+
+
+def _table(files: Sequence[ListedFile], schema: pa.Schema) -> Any:
+    columns = {
+        "place": [one.info.url for one in files],
+        "size": [one.info.size for one in files],
+        "state": [one.info.state for one in files],
+        "sha256": [one.sha256 for one in files],
+        "rows": [one.rows for one in files],
+        "columns": [json.dumps(asdict(one.columns), sort_keys=True) for one in files],
+        "layout": [json.dumps(asdict(one.layout), sort_keys=True) for one in files],
+        "noted": [one.noted for one in files],
+        "offsets": [one.offsets for one in files],
+    }
+    return pa.table(columns, schema=schema)
+
+
+def read(path: Path) -> Manifest:
+    """The manifest, without where rows begin in its files; it was verified before."""
+    found = path.stat()
+    return _read(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, changed: int, size: int) -> Manifest:
+    del changed, size  # one that was written anew is read anew
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        metadata = file.metadata
+        rows = file.read(columns=["rows"], use_threads=False).column(0).to_numpy()
+        counts = [metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)]
+        facts = json.loads(file.schema_arrow.metadata[_FACTS])
+    clusters = facts["clusters"]
+    return Manifest(
+        path=path,
+        starts=np.concatenate([[0], np.cumsum(rows)]).astype(np.int64),
+        clusters=None if clusters is None else {int(row): int(first) for row, first in clusters},
+        found=facts["found"],
+        groups=tuple(np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(int).tolist()),
+        columns=tuple(facts["columns"]),
+    )
+
+
+@lru_cache(maxsize=4)
+def _group(path: Path, group: int) -> list[ListedFile]:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        table = file.read_row_group(group, use_threads=False)
+    where = {name: [one.values.to_numpy() for one in table.column(name)] for name in _WHERE}
+    rows = table.drop_columns(list(_WHERE)).to_pylist()
+    return [
+        ListedFile(
+            info=FileInfo(url=row["place"], size=row["size"], state=row["state"]),
+            sha256=row["sha256"],
+            rows=row["rows"],
+            columns=Columns(**_tuples(json.loads(row["columns"]))),
+            layout=Layout(**_tuples(json.loads(row["layout"]))),
+            noted=where["noted"][place],
+            offsets=where["offsets"][place],
+        )
+        for place, row in enumerate(rows)
+    ]
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}

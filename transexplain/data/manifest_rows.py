@@ -1,0 +1,187 @@
+"""Reads rows of a dataset by its manifest, straight from its files and nothing beside them."""
+
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transexplain.data import listed_files
+from transexplain.data.file_formats import lines_of, python_column
+from transexplain.data.listed_files import ListedFile
+from transexplain.data.located_files import LocatedFile
+from transexplain.data.source_files import RawRow, Record, printable
+from transexplain.data.table_source import RowReader
+from transexplain.errors import DataSourceError
+from transexplain.types.plans import DatasetRef
+
+#: bytes of a column that are fetched at once, and rows that are decoded at once
+_BUFFER, _BATCH = 1 << 20, 1024
+#: files that a thread keeps open
+_OPEN = 4
+
+
+def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    """The rows from `start` to `stop` as a snapshot of the same data would hold them.
+
+    The manifest was verified before. Raises DataSourceError that names the file where one has
+    changed or is gone, ObjectStoreError.
+    """
+    manifest = listed_files.read(Path(ref.snapshot))
+    for row, record in manifest_records(ref, start, stop):
+        found = {name: getattr(record, name) for name in manifest.columns}
+        if manifest.clusters is not None:
+            cluster = manifest.clusters.get(row)
+            found["cluster"] = None if cluster is None else str(cluster)
+        yield found
+
+
+def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[int, Record]]:
+    """As `manifest_rows`, each with its number; clusters are as the files name them."""
+    manifest = listed_files.read(Path(ref.snapshot))
+    starts, row = manifest.starts, start
+    while row < stop:
+        number = int(np.searchsorted(starts, row, side="right")) - 1
+        first, end = int(starts[number]), min(stop, int(starts[number + 1]))
+        one = _opened(ref.fingerprint, number, manifest)
+        reader = RowReader(one.listed.columns, Path(), "")
+        for raw in one.rows(row - first, end - first):
+            yield row, reader.record(row, raw)
+            row += 1
+
+
+def aligned(ref: DatasetRef, row: int) -> int:
+    """The last row at or before this one from which on its file can be read."""
+    manifest = listed_files.read(Path(ref.snapshot))
+    number = int(np.searchsorted(manifest.starts, row, side="right")) - 1
+    first = int(manifest.starts[number])
+    return first + _opened(ref.fingerprint, number, manifest).aligned(row - first)
+
+
+_local = threading.local()
+
+
+def _opened(fingerprint: str, number: int, manifest: listed_files.Manifest) -> "_Text | _Parquet":
+    """The file of a dataset, kept open for the rows after these; checked each time."""
+    files: dict[tuple[str, int], _Text | _Parquet] = _local.__dict__.setdefault("files", {})
+    key = (fingerprint, number)
+    known = files.pop(key, None)
+    if known is None:
+        while len(files) >= _OPEN:
+            del files[next(iter(files))]
+        listed = manifest.listed(number)
+        known = (_Parquet if listed.layout.format == "parquet" else _Text)(listed)
+    known.file.check()
+    files[key] = known
+    return known
+
+
+class _Text:
+    """A text file: as many rows as are noted together are read and kept at a time."""
+
+    def __init__(self, listed: ListedFile) -> None:
+        self.listed = listed
+        self.file = LocatedFile(listed.info, listed.sha256)
+        self._block, self._held = -1, list[RawRow]()
+
+    def rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        """Rows of the file, by their number in it."""
+        noted = self.listed.noted
+        while start < stop:
+            block = int(np.searchsorted(noted, start, side="right")) - 1
+            first = int(noted[block])
+            if block != self._block:
+                self._held, self._block = list(self._read(block)), block
+            end = min(stop, first + len(self._held))
+            if end <= start:
+                raise DataSourceError(
+                    f"{self.listed.info.url} has {start:,} rows where {self.listed.rows:,} were "
+                    "planned; plan the audit again"
+                )
+            yield from self._held[start - first : end - first]
+            start = end
+
+    def _read(self, block: int) -> Iterator[RawRow]:
+        noted, offsets = self.listed.noted, self.listed.offsets
+        last = block + 1 == len(noted)
+        begin = int(offsets[block])
+        end = self.listed.info.size if last else int(offsets[block + 1])
+        count = (self.listed.rows if last else int(noted[block + 1])) - int(noted[block])
+        stream = io.BytesIO(self.file.between(begin, end))
+        lines = lines_of(stream, Path(self.listed.info.url), beginning=False)
+        return islice(self.listed.layout.rows(lines, self.listed.columns.wanted), count)
+
+    def aligned(self, row: int) -> int:
+        """The last noted row at or before this one."""
+        noted = self.listed.noted
+        return int(noted[np.searchsorted(noted, row, side="right") - 1])
+
+
+class _Parquet:
+    """A Parquet file: a row group is decoded from its beginning, and on from where it was left."""
+
+    def __init__(self, listed: ListedFile) -> None:
+        self.listed = listed
+        self.file = LocatedFile(listed.info, listed.sha256)
+        with _explained(listed):
+            # streamed column chunks: a row group of gigabytes never stands in memory whole
+            self._file = pq.ParquetFile(self.file.arrow(), buffer_size=_BUFFER, pre_buffer=False)
+            metadata = self._file.metadata
+            sizes = [metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)]
+        self._starts = np.array([*accumulate(sizes, initial=0)], dtype=np.int64)
+        self._group = -1
+        self._batches: Iterator[Any] = iter(())
+        self._batch: Any = None  #: decoded last
+        self._first = 0  #: its first row in the file
+
+    def rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        """Rows of the file, by their number in it."""
+        while start < stop:
+            with _explained(self.listed):
+                self._go_to(start)
+            at = start - self._first
+            some = self._batch.slice(at, stop - start)
+            yield from _raw(some, self.listed.columns.wanted)
+            start += len(some)
+
+    def _go_to(self, row: int) -> None:
+        """Decode on until the batch that holds a row."""
+        group = int(np.searchsorted(self._starts, row, side="right")) - 1
+        if group != self._group or row < self._first:
+            self._group, self._first = group, int(self._starts[group])
+            self._batch = None
+            self._batches = self._file.iter_batches(
+                batch_size=_BATCH,
+                row_groups=[group],
+                columns=list(self.listed.columns.wanted),
+                use_threads=False,
+            )
+        while self._batch is None or row >= self._first + len(self._batch):
+            self._first += 0 if self._batch is None else len(self._batch)
+            self._batch = next(self._batches)
+
+    def aligned(self, row: int) -> int:
+        """The first row of the row group of this one."""
+        return int(self._starts[np.searchsorted(self._starts, row, side="right") - 1])
+
+
+def _raw(batch: Any, wanted: tuple[str, ...]) -> Iterator[RawRow]:
+    columns = [python_column(batch.column(name)).to_pylist() for name in wanted]
+    for cells in zip(*columns, strict=True):
+        yield dict(zip(wanted, cells, strict=True))
+
+
+@contextmanager
+def _explained(listed: ListedFile) -> Iterator[None]:
+    """A block in which what pyarrow says of a file becomes a DataSourceError that names it."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError, StopIteration) as error:
+        reason = printable(str(error)) or "it ends early"
+        raise DataSourceError(f"cannot read {listed.info.url}: {reason}") from error
