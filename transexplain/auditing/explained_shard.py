@@ -176,7 +176,7 @@ class _Gathered:
     """The records of a shard's items, and their totals."""
 
     def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
-        self.aggregate = ShardAggregate()
+        self.aggregate = ShardAggregate.of(plan)
         self.outcomes: list[ItemOutcome] = []
         self.attributions: list[Attribution] = []
         self.failures: list[ItemFailure] = []

@@ -112,7 +112,7 @@ def _measured(
         groups=groups,
         gallery=collect(db, run.id, choose(noted, places), noted.scale),
         failures=failures(db, run.id),
-        notes=notes(run, audited.at, audited.unit, sensitivity),
+        notes=notes(run, audited.at, audited.unit, sensitivity, total.repeats),
         faithfulness=faithfulness(db, run),
         previous=compared(db, run, groups),
         provenance=provenance_of(manifest),

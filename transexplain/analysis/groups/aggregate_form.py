@@ -169,6 +169,11 @@ class _Seen(Struct):
         _check_size(summed for *_, summed in self.classes)
 
 
+class _Repeats(Struct):
+    below: str
+    texts: list[tuple[_Count, _Above]]
+
+
 class _Aggregate(Struct, kw_only=True):
     """The whole aggregate; fields with a default are missing in older versions."""
 
@@ -188,6 +193,7 @@ class _Aggregate(Struct, kw_only=True):
     outcomes: list[tuple[list[str], str, str, str, str, list[int]]] | None = None
     seen: _Seen | None = None
     gaps: list[tuple[str, _Count, _Above, int]] | None = None
+    repeats: _Repeats | None = None
 
 
 class _Table(Struct):

@@ -40,6 +40,7 @@ from transexplain.analysis.groups.mention_ablation import MentionAblation, ablat
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.prediction_powered import ExactSample
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.analysis.groups.text_repeats import TextRepeats
 from transexplain.analysis.groups.text_totals import (
     TextBatch,
     numbered,
@@ -49,6 +50,7 @@ from transexplain.analysis.groups.text_totals import (
 )
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
+from transexplain.types.plans import AuditPlan
 
 
 @dataclass(slots=True)
@@ -144,6 +146,12 @@ class ShardAggregate:
     gaps: GapTotals | None = field(default_factory=GapTotals)
     #: where groups were looked for; None: an older shard is among it
     outcomes: OutcomeTotals | None = field(default_factory=OutcomeTotals)
+    repeats: TextRepeats | None = None  #: None: see `TextRepeats.of`
+
+    @classmethod
+    def of(cls, plan: AuditPlan) -> "ShardAggregate":
+        """The totals of a plan's items, before the first is counted."""
+        return cls(repeats=TextRepeats.of(plan))
 
     def add(self, outcome: ItemOutcome, attributions: Sequence[Attribution]) -> None:
         """Count one item and all its attributions; raises as `add_all`."""
@@ -159,6 +167,8 @@ class ShardAggregate:
             self.items += 1
             self.truncated += outcome.truncated
             self.predictions.add((outcome.label, outcome.predicted))
+            if self.repeats is not None and outcome.text is not None:
+                self.repeats.add(outcome.text)
         if self.seen is not None:
             for attribution in attributions:
                 self.seen.add(attribution)
@@ -201,6 +211,9 @@ class ShardAggregate:
         if self.outcomes is not None:
             known = other.outcomes
             self.outcomes = None if known is None else self.outcomes.merge(known)
+        if other.repeats is not None:
+            mine = self.repeats or TextRepeats(other.repeats.below)
+            self.repeats = mine.merge(other.repeats)
         return self
 
     @property
@@ -230,7 +243,7 @@ class ShardAggregate:
     def to_json(self) -> dict[str, Any]:
         """The totals as JSON values; equal totals give equal JSON."""
         by_label = sorted(self.predictions.items(), key=lambda e: (e[0][0] or "", e[0][1], e[1]))
-        return {
+        found = {
             "version": VERSION,
             "items": self.items,
             "truncated": self.truncated,
@@ -247,6 +260,7 @@ class ShardAggregate:
             "gaps": None if self.gaps is None else self.gaps.to_json(),
             "outcomes": None if self.outcomes is None else self.outcomes.to_json(),
         }
+        return found if self.repeats is None else {**found, "repeats": self.repeats.to_json()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "ShardAggregate":
@@ -278,6 +292,7 @@ class ShardAggregate:
                 seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
                 gaps=_gaps(content.get("gaps")),
                 outcomes=_outcomes(content.get("outcomes")),
+                repeats=_repeats(content.get("repeats")),
             )
 
     def _add_texts(self, attributions: Sequence[Attribution]) -> None:
@@ -343,6 +358,10 @@ def _words(content: Mapping[str, Any]) -> tuple[ClassKey, ExactTable[str]]:
 
 def _outcomes(content: Iterable[Any] | None) -> OutcomeTotals | None:
     return None if content is None else OutcomeTotals.from_json(content)
+
+
+def _repeats(content: Mapping[str, Any] | None) -> TextRepeats | None:
+    return None if content is None else TextRepeats.from_json(content)
 
 
 def _check_finite(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transexplain.analysis.groups.class_totals import SeenTotals
+from transexplain.analysis.groups.text_repeats import TextRepeats
 from transexplain.methods import facts_of
 from transexplain.methods.learned_facts import without_folders
 from transexplain.provenance.manifest import Manifest
@@ -156,16 +157,33 @@ _PERTURBED = (
 
 
 def notes(
-    run: AuditRun, layers: tuple[str, ...], unit: str, sensitivity: ClassSensitivity | None
+    run: AuditRun,
+    layers: tuple[str, ...],
+    unit: str,
+    sensitivity: ClassSensitivity | None,
+    repeats: TextRepeats | None = None,
 ) -> tuple[str, ...]:
     """One paragraph each on what the numbers are and what they rest on."""
     return (
         *_relevance(run, layers, unit),
         *_sensitivity(sensitivity),
         *_pooling(run),
+        *_repeats(repeats, run.plan.dataset.rows),
         *privacy_notes(run.plan.privacy),
         *group_notes(run),
         *_reading(run, layers, unit),
+    )
+
+
+def _repeats(found: TextRepeats | None, rows: int) -> Iterator[str]:
+    """How many texts repeat others, in data that were not looked at as a whole."""
+    if found is None or not found.drawn:
+        return
+    yield (
+        f"Near-duplicates were not looked for among {rows:,} items, and groups count each item. Of "
+        f"{found.drawn:,} items, drawn by their text so that all of one text are drawn or none, "
+        f"{found.repeating:,} ({found.repeating / found.drawn:.1%}) have the text of another item, "
+        "word for word. data.cluster names what belongs together."
     )
 
 
