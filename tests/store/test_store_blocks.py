@@ -11,6 +11,7 @@ from store_samples import make_plan, make_result
 from orchestrator.dispatch import queue
 from transexplain.settings import Settings
 from transexplain.store import (
+    fleet_demand,
     fleet_figures,
     fleet_state,
     queueing,
@@ -89,7 +90,7 @@ def test_counts_know_shards_that_are_not_made(db: Database) -> None:
     assert (row["shards"], row["items"]) == (11, 32)
     figures = fleet_figures.FigureReader(db, 60.0, 5).read().runs[0]
     assert (figures.shards["queued"], figures.pending) == (11, 32)
-    assert shard_blocks.waiting(db) == 11
+    assert fleet_demand.demand(db) == 11
     claim = shards.claim(db, run_id, "w", 60)
     assert claim is not None
     assert runs.progress(db, run_id).states == {
@@ -97,9 +98,9 @@ def test_counts_know_shards_that_are_not_made(db: Database) -> None:
         "queued": 10,
         "running": 1,
     }
-    assert shard_blocks.waiting(db) == 10
+    assert fleet_demand.demand(db) == 11
     queueing.pause(db, run_id)
-    assert shard_blocks.waiting(db) == 0
+    assert fleet_demand.demand(db) == 1
 
 
 def test_claimers_at_once_make_no_block_twice(db: Database) -> None:

@@ -125,17 +125,6 @@ def first_pending(run_id: str | ColumnElement[str]) -> ScalarSelect[int]:
     return query.scalar_subquery()
 
 
-def waiting(db: Database) -> int:
-    """How many shards of running runs that are not paused wait, those not made yet among them."""
-    handing = select(run.c.id).where(run.c.state == "running", run.c.paused.is_(None))
-    queued = select(func.count()).where(shard.c.run_id.in_(handing), shard.c.state == "queued")
-    with db.read() as connection:
-        left = pending(connection, connection.execute(handing).scalars().all())
-        return int(connection.execute(queued).scalar_one()) + sum(
-            one.shards for one in left.values()
-        )
-
-
 def _queued(connection: Connection, run_id: str) -> int:
     """Shards that wait to be claimed, counted up to `LOW`."""
     some = (

@@ -115,5 +115,5 @@ securityContext:
 {{- range sortAlpha .modalities -}}
 {{- $looks = append $looks (printf `run.plan LIKE '%%"modality":"%s","classes":%%'` .) -}}
 {{- end -}}
-SELECT COALESCE(SUM(CASE WHEN most_workers < shards THEN most_workers ELSE shards END), 0) AS shards FROM (SELECT run.most_workers, COUNT(*) AS shards FROM run JOIN shard ON shard.run_id = run.id WHERE run.state = 'running' AND shard.state IN ('queued', 'running') AND (run.paused IS NULL OR shard.state = 'running') AND {{ $plan }}{{ if $looks }} AND ({{ join " OR " $looks }}){{ end }} GROUP BY run.id, run.most_workers) AS need
+SELECT COALESCE(SUM(CASE WHEN most_workers < shards THEN most_workers ELSE shards END), 0) AS shards FROM (SELECT run.most_workers, COUNT(shard.run_id) + CASE WHEN run.paused IS NULL THEN COALESCE(MAX((pending_shards.stop - pending_shards.start + pending_shards.size - 1) / pending_shards.size), 0) ELSE 0 END AS shards FROM run LEFT JOIN shard ON shard.run_id = run.id AND shard.state IN ('queued', 'running') AND (run.paused IS NULL OR shard.state = 'running') LEFT JOIN pending_shards ON pending_shards.run_id = run.id WHERE run.state = 'running' AND {{ $plan }}{{ if $looks }} AND ({{ join " OR " $looks }}){{ end }} GROUP BY run.id, run.most_workers, run.paused) AS need
 {{- end -}}
