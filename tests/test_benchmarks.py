@@ -527,13 +527,14 @@ def test_a_part_is_moved_with_its_ids_and_its_summary() -> None:
 
 @pytest.mark.shared
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("name", list(attention_only.SETS))
 def test_a_network_of_attention_alone_is_trained_and_explained(
-    shared_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, shared_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = ["--phrases", "256", "--epochs", "1", "--items", "4"]
-    attention_only.main(["--shared", str(shared_dir / "real"), "--out", str(tmp_path), *few])
+    options = ["--shared", str(shared_dir / "real"), "--out", str(tmp_path), "--sets", name]
+    attention_only.main([*options, "--texts", "256", "--epochs", "1", "--items", "4"])
     printed = capsys.readouterr().out
-    assert "  epoch 1: " in printed and "4 sentences, explained for their label" in printed
+    assert "  epoch 1: " in printed and "4 texts, explained for their label" in printed
     for method in ("random", *attention_only.METHODS):
         assert f"  {method} " in printed
     assert printed.count("rank correlation with the paper's order") == 2

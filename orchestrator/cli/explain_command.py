@@ -353,7 +353,7 @@ def _print(
             continue
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
-        console.print(Text("  ".join(f"{w.text} {w.relevance:+.3f}" for w in strongest)))
+        console.print(Text("  ".join(f"{w.text} {w.relevance:+.3g}" for w in strongest)))
     if isinstance(content, str | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
 
