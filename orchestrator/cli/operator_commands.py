@@ -186,10 +186,18 @@ def prune(
     with opt.open_store(opt.settings_with(db)) as store:
         old = upkeep.old_runs(store, seconds, keep_last)
         _show(old)
-        if not old or dry_run or not (yes or _agreed(len(old))):
+        stray, away = upkeep.stray_files(store)
+        _show_stray(stray)
+        for run_id, reason in away.items():
+            opt.warn(f"run {run_id}: {reason}")
+        if not (old or stray) or dry_run or not (yes or _agreed(len(old), len(stray))):
             return
         gone = upkeep.prune(store, seconds, keep_last)
     typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
+    if gone.files:
+        typer.echo(f"deleted {gone.files} Parquet files that no run refers to")
+    for reason in gone.kept:
+        opt.warn(f"kept: {reason}")
     if gone.months:
         names = ", ".join(month.name for month in gone.months)
         typer.echo(f"dropped the partitions of {names}: {_mebibytes(gone.freed)}")
@@ -284,13 +292,21 @@ def _show(old: "list[OldRun]") -> None:
         typer.echo(f"  and {len(old) - _SHOWN} more")
 
 
-def _agreed(count: int) -> bool:
+def _show_stray(urls: list[str]) -> None:
+    if urls:
+        typer.echo(f"{len(urls)} Parquet files that no run refers to:")
+        for url in urls[:_SHOWN]:
+            typer.echo(f"  {url}")
+
+
+def _agreed(count: int, files: int) -> bool:
     if not sys.stdin.isatty():
         raise ConfigurationError(
             "db prune deletes results for good and there is no terminal to confirm it: "
             "add --yes, or --dry-run to list what would be deleted"
         )
-    return typer.confirm(f"delete these {count} runs for good?")
+    beside = f" and {files} files" if files else ""
+    return typer.confirm(f"delete these {count} runs{beside} for good?")
 
 
 def _mebibytes(count: int) -> str:

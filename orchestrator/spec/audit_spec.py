@@ -19,6 +19,7 @@ from orchestrator.spec.filing_sections import ImpactSection, ScenarioSection
 from orchestrator.spec.groups_section import GroupsSection, LexiconOption, ReferenceOption
 from orchestrator.spec.method_section import ExplainSection, MethodOption, MethodSection
 from orchestrator.spec.model_section import DeviceOption, ModelOption, ModelSection
+from orchestrator.spec.payload_section import PayloadSection
 from orchestrator.spec.practical_section import PracticalSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
 from orchestrator.spec.queue_section import QueueSection
@@ -151,7 +152,7 @@ class AuditSpec(Section):
     shard_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto", description="items per shard; auto: 256, up to 4,096 in large data"
     )
-    payload: Literal["float16", "float32"] = Field(default="float16", description="stored form")
+    payload: Annotated[PayloadSection, from_text(PayloadSection)] = PayloadSection()
     store_text: StoreText = Field(default="full", description="what is stored of texts")
     redact: Annotated[RedactSection, from_text(RedactSection)] | None = Field(
         default=None, description="package.module:function, which says what to blank in texts"
@@ -231,6 +232,7 @@ SECTIONS: Mapping[str, type[Section]] = {
     "groups.scenario": ScenarioSection,
     "groups.impact": ImpactSection,
     "classifications": ClassificationSection,
+    "payload": PayloadSection,
     "redact": RedactSection,
     "evaluation": EvaluationSection,
     "queue": QueueSection,

@@ -151,3 +151,37 @@ def test_off_is_a_word_where_it_may_stand_and_yes_is_no_number() -> None:
     for setting in ("shard_size=true", "evaluation.items=yes", "groups.check=off"):
         with pytest.raises(ConfigurationError, match="takes a value, not"):
             load_spec(None, {"model.source": "m", "data.source": "d.csv"}, [setting])
+
+
+@pytest.mark.parametrize(
+    ("sink", "wanted"),
+    [
+        ("lake/run-{run}", "HERE/lake/run-{run}"),
+        ("s3://bucket/run-{run}/", "s3://bucket/run-{run}/"),
+        ("memory://lake/{run}/parts", "memory://lake/{run}/parts"),
+    ],
+)
+def test_places_of_sinks(tmp_path: Path, sink: str, wanted: str) -> None:
+    section = spec_of(payload={"sink": sink}).absolute().payload
+    assert section.sink == wanted.replace("HERE", str(tmp_path))
+    planned = section.planned()
+    assert planned is not None and (planned.url, planned.keep) == (section.sink, "both")
+
+
+def test_a_form_alone_has_no_sink() -> None:
+    section = spec_of(payload="float32").payload
+    assert (section.form, section.planned()) == ("float32", None)
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ("ftp://host/{run}", r"ftp:// is no address"),
+        ("s3://KEY:SECRET@bucket/{run}", r"a URL holds no credentials"),
+        ("s3://{run}", r"names no bucket and key"),
+    ],
+)
+def test_sinks_that_cannot_be_written_are_refused_by_the_plan(sink: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        spec_of(payload={"sink": sink}).payload.planned()
+    assert "SECRET" not in str(caught.value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from old_rows import save_mixed
-from sqlalchemy import MetaData, Table, delete, func, insert, inspect, select
+from sqlalchemy import MetaData, Table, delete, func, insert, inspect, select, update
 from store_samples import make_plan, make_result, make_rows, make_shards
 
 from transexplain.errors import ConfigurationError
@@ -15,6 +15,7 @@ from transexplain.store import (
     fleet_state,
     partitions,
     result_rows,
+    results,
     revisions,
     runs,
     schedules,
@@ -25,8 +26,8 @@ from transexplain.store import (
 from transexplain.store.database import Database
 from transexplain.store.deliveries import Receiver
 from transexplain.store.schedules import Planned
-from transexplain.store.schema import PARTITIONED, pending_shards, result_part, schedule
-from transexplain.types.plans import ShardCut
+from transexplain.store.schema import PARTITIONED, pending_shards, result_part, run, schedule
+from transexplain.types.plans import ShardCut, Sink
 from transexplain.types.scores import MetricScore
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -81,6 +82,10 @@ def fill(db: Database) -> None:
     runs.create(db, make_plan(), ShardCut(rows=shard_blocks.BLOCK + 1, size=1))
     assert shard_messages.take_task(db, "sweep", 60)
     fleet_state.add(db, {"json": 2, "task": 3})
+    sunk = runs.create(db, make_plan(sink=Sink(url="memory://ladder/{run}")), make_shards())
+    own = shards.claim(db, sunk, "w", 60)
+    assert own is not None
+    results.save(db, own, make_result(own.shard))
 
 
 def rows(db: Database) -> Rows:
@@ -134,6 +139,12 @@ def without_pending(db: Database) -> None:
         connection.execute(delete(pending_shards))
 
 
+def without_sinks(db: Database) -> None:
+    """The same of runs with files."""
+    with db.begin() as connection:
+        connection.execute(update(run).values(sink=None))
+
+
 def ladder() -> list[str]:
     """Every revision, oldest first."""
     return [one.revision for one in revisions._scripts().walk_revisions()][::-1]
@@ -157,12 +168,16 @@ def test_up_down_up_one_at_a_time_with_rows_everywhere(db: Database) -> None:
 
 def _down(db: Database, full: Rows, steps: list[str]) -> None:
     for below in reversed(steps[:-1]):
+        if below == "0017" and any(row["sink"] for row in full["run"]):
+            with pytest.raises(ConfigurationError, match="1 runs have results in Parquet files"):
+                revisions.downgrade(db, below)
+            without_sinks(db)
         if below == "0016":
             with pytest.raises(ConfigurationError, match="have some to be made: 2"):
                 revisions.downgrade(db, below)
             without_pending(db)
         if below == "0011":
-            with pytest.raises(ConfigurationError, match="2 shards have their results in the"):
+            with pytest.raises(ConfigurationError, match="3 shards have their results in the"):
                 revisions.downgrade(db, below)
             assert rows(db)["result_part"] == full["result_part"]
             without_parts(db)
@@ -194,6 +209,7 @@ def _up(db: Database, full: Rows, steps: list[str]) -> None:
     assert ended.keys() == full.keys()
     added = {("shard", name) for name in ("hinted", "fruitless", "breadcrumb", "suspects")}
     added |= {("attribution", "notes"), ("run", "previous"), ("run", "surroundings")}
+    added |= {("run", "sink")}
     added |= {("shard", "digest"), ("shard", "surroundings")}
     added |= {("item", "margin"), ("attribution", "size")}
     for name, found in ended.items():
@@ -206,6 +222,7 @@ def _up(db: Database, full: Rows, steps: list[str]) -> None:
 def test_rows_go_where_their_ids_say(db: Database) -> None:
     """Before partitions and after, by way of the migration; on SQLite nothing moves."""
     fill(db)
+    without_sinks(db)
     without_parts(db)
     without_pending(db)
     counts = {name: len(found) for name, found in rows(db).items()}

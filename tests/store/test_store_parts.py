@@ -1,11 +1,13 @@
 """Parts: what is read is what was written, from parts, from rows, and from both in one run."""
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +42,8 @@ from transexplain.store.database import Database
 from transexplain.store.part_reading import Part
 from transexplain.store.part_summary import LedgerSums
 from transexplain.store.part_writing import part_rows
+from transexplain.store.plain_columns import parquet_of
+from transexplain.store.plain_reading import part_of
 from transexplain.store.schema import result_part
 from transexplain.types.items import Attribution
 from transexplain.types.plans import Shard, ShardResult
@@ -52,9 +56,27 @@ PLACES = {name: place for place, name in enumerate(CLASSES)}
 
 
 def read_back(result: ShardResult, payload: Any = "float32") -> list[Part]:
-    """The parts of a shard, without a database."""
+    """The parts of a shard, without a database; those of its Parquet file are the same."""
     rows = part_rows("run", result, payload, PLACES)
-    return [Part((0, row["part"]), row["payload"]) for row in rows]
+    found = [Part((0, row["part"]), row["payload"]) for row in rows]
+    again = from_parquet(found)
+    for one, other in zip(found, again, strict=True):
+        if payload == "float32":  # otherwise relevance is stored in another form
+            assert [
+                name
+                for name in one.batch.schema.names
+                if not other.batch[name].equals(one.batch[name])
+            ] == []
+        assert [a.tobytes() for a in one.explained.relevance()] == [
+            a.tobytes() for a in other.explained.relevance()
+        ]
+    return again
+
+
+def from_parquet(written: list[Part]) -> list[Part]:
+    with pq.ParquetFile(io.BytesIO(parquet_of(written))) as file:
+        assert file.num_row_groups == len(written)
+        return [part_of(one.key, file.read_row_group(place)) for place, one in enumerate(written)]
 
 
 def of_item(outcome: Any, *attributions: Attribution, **changes: Any) -> ShardResult:

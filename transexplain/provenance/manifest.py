@@ -64,6 +64,8 @@ _PLACES = {
     "model": ("source", "device"),
     "dataset": ("source", "snapshot", "root"),
 }
+#: parts of a plan that stand elsewhere in a manifest; where results go decides no number
+_APART = ("groups", "lexicons", "sink")
 #: software that is recorded, but moves no number by itself
 _ASIDE = ("python",)
 
@@ -73,7 +75,7 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
 
     The same bytes elsewhere, under the same file names, are the same inputs.
     """
-    rest = {name: value for name, value in plan.items() if name not in ("groups", "lexicons")}
+    rest = {name: value for name, value in plan.items() if name not in _APART}
     if (recogniser := rest.get("recogniser")) is not None:
         kind, _, where = recogniser["source"].partition(":")
         rest["recogniser"] = {**recogniser, "source": f"{kind}:{PurePath(where).name}"}
@@ -116,6 +118,8 @@ def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     beside: dict[str, Any] = {"explainers": explainers} if explainers else {}
     if plan.get("recogniser"):
         beside["recogniser"] = plan["recogniser"]["source"]
+    if plan.get("sink"):
+        beside["sink"] = plan["sink"]["url"]
     return {**found, "files": files, "lexicons": lexicons, **beside}
 
 

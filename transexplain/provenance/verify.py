@@ -29,7 +29,7 @@ from transexplain.provenance.verification import (
     note,
 )
 from transexplain.randomness import keyed_number
-from transexplain.store import parts, runs
+from transexplain.store import parts, runs, sink_files, sink_folders
 from transexplain.store.database import Database
 from transexplain.store.recorded import (
     RecordedRun,
@@ -201,6 +201,7 @@ def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard
     yield from _states(run, shards, done)
     yield judged("items", list(_miscounted(db, run.id, shards)), _rows(done))
     yield _bytes(db, run, done)
+    yield from _sink(db, run.id)
 
 
 def _plan(run: RecordedRun) -> Check:
@@ -266,6 +267,26 @@ def _bytes(db: Database, run: RecordedRun, done: Sequence[RecordedShard]) -> Che
                 f"{one.digest[:12]}{_damaged(db, run.id, one.index)})"
             )
     return judged(name, faults, f"every byte of {len(taken):,} of {len(done):,} shards as saved")
+
+
+def _sink(db: Database, run_id: str) -> Checks:
+    """The Parquet files of a run's sink, every byte of them, and their manifest."""
+    folder = sink_folders.run_folder(db, run_id)
+    if folder is None:
+        return
+    mends = f"`transexplain resume {run_id}` writes them again"
+    try:
+        faults = [f"shard {shard}: {what}" for shard, what in sink_files.faults(db, run_id)]
+        found, wanted = sink_folders.written_manifest(folder), sink_folders.manifest_of(db, run_id)
+    except TransExplainError as error:
+        yield judged("sink", [str(error)], "")
+        return
+    files = len(sink_files.files_of(db, run_id))
+    yield judged("sink", faults, f"every byte of {files:,} Parquet files in {folder}", mends)
+    if found != wanted:
+        is_not = "is not there" if found is None else "is not that of this run's files"
+        text = f"{folder}/{sink_folders.MANIFEST} {is_not}; `transexplain db prune` writes it"
+        yield note("sink's manifest", text)
 
 
 def _damaged(db: Database, run_id: str, index: int) -> str:

@@ -5,6 +5,7 @@ the sum of its entries, a logit beside that of the item.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,42 +20,85 @@ from transexplain.store.rows import LEDGER_ENTRIES, refuse_no_number
 from transexplain.types.items import Attribution, Ledger, PatchGrid
 from transexplain.types.tokens import Tokens
 
-_WORDS = ("method", "target", "class_name", "unit", "at")
-_KINDS = (("biases", "biases_by_kind"), ("rules", "rules_by_kind"))
+WORDS = ("method", "target", "class_name", "unit", "at")
+KINDS = (("biases", "biases_by_kind"), ("rules", "rules_by_kind"))
 
 
-def attribution_columns(
-    some: Sequence[Attribution], of: Ints, items: int, relevance: EncodedMany, logits: pa.Array
-) -> pa.Array:
-    """The attributions of a part, in the order of its items.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attributed:
+    """N attributions of a part, in the order of its items, as columns of their plain values."""
 
-    Args:
-        some: N of them.
-        of: (N,) place of the item of each.
-        items: how many the part has.
-        relevance: theirs.
-        logits: the column of the items' logits.
+    of: Ints  #: (N,) place of the item of each
+    words: Mapping[str, Sequence[str]]  #: `WORDS` -> (N,)
+    rank: Sequence[int]
+    class_index: Ints  #: (N,); -1: none
+    logit: Floats
+    relevance: pa.Array  #: (N,) lists
+    scale: Floats  #: (N,) what relevance is multiplied by
+    prefix: pa.Array  #: (N,) lists
+    notes: Sequence[Sequence[str]]
+    ledgered: NDArray[np.bool_]
+    ledger: Floats  #: (N, 8) as of `ledger_table`
+    kinds: Mapping[str, tuple[Sequence[Sequence[str]], pa.Array]]  #: `KINDS` -> names and lists
 
-    Raises ItemError where a number is NaN or infinite.
-    """
-    logit = np.array([one.logit for one in some], dtype=np.float64)
-    _refuse(some, logit)
-    index = [-1 if one.class_index is None else int(one.class_index) for one in some]
-    notes = [one.notes for one in some]
+    @classmethod
+    def of_records(
+        cls, some: Sequence[Attribution], of: Ints, relevance: EncodedMany
+    ) -> "Attributed":
+        """Those of N records with their encoded relevance.
+
+        Raises ItemError where a number is NaN or infinite.
+        """
+        logit, table = np.array([one.logit for one in some], dtype=np.float64), ledger_table(some)
+        _refuse(some, logit)
+        _refuse(some, table.ravel(), np.repeat(np.arange(len(some)), table.shape[1]))
+        kinds: dict[str, list[Mapping[str, float]]] = {
+            name: [{} if one.ledger is None else getattr(one.ledger, of_kind) for one in some]
+            for name, of_kind in KINDS
+        }
+        index = [-1 if one.class_index is None else int(one.class_index) for one in some]
+        return cls(
+            of=of,
+            words={name: [getattr(one, name) for one in some] for name in WORDS},
+            rank=[int(one.rank) for one in some],
+            class_index=np.array(index, dtype=np.int64),
+            logit=logit,
+            relevance=col.lists(pa.array(relevance.values), [one.relevance.size for one in some]),
+            scale=relevance.scales,
+            prefix=_number_lists(some, [one.prefix_relevance for one in some]),
+            notes=[one.notes for one in some],
+            ledgered=np.array([one.ledger is not None for one in some], dtype=bool),
+            ledger=table,
+            kinds={
+                name: (
+                    [list(one) for one in each],
+                    _number_lists(some, [[*one.values()] for one in each]),
+                )
+                for name, each in kinds.items()
+            },
+        )
+
+
+def attribution_columns(some: Attributed, items: int, logits: pa.Array) -> pa.Array:
+    """The attributions of a part with so many `items`; `logits` is the column of the items'."""
     columns = {
-        **{name: col.names([getattr(one, name) for one in some]) for name in _WORDS},
-        "rank": col.ints([int(one.rank) for one in some]),
-        "class_index": col.ints(index),
-        "logit": col.residual(logit, _expected(logits, of, np.array(index, dtype=np.int64))),
-        "relevance": col.lists(pa.array(relevance.values), [one.relevance.size for one in some]),
-        "scale": col.floats(relevance.scales),
-        "prefix": _number_lists(some, [one.prefix_relevance for one in some]),
-        "notes": col.lists(
-            col.names([text for one in notes for text in one]), [len(one) for one in notes]
-        ),
-        **_ledger_columns(some, logit),
+        **{name: col.names(some.words[name]) for name in WORDS},
+        "rank": col.ints(some.rank),
+        "class_index": col.ints(some.class_index),
+        "logit": col.residual(some.logit, _expected(logits, some.of, some.class_index)),
+        "relevance": some.relevance,
+        "scale": col.floats(some.scale),
+        "prefix": some.prefix,
+        "notes": _name_lists(some.notes),
+        **_ledger_columns(some),
     }
-    return col.lists(col.struct(**columns), np.bincount(of, minlength=items))
+    return col.lists(col.struct(**columns), np.bincount(some.of, minlength=items))
+
+
+def _name_lists(given: Sequence[Sequence[str]]) -> pa.Array:
+    return col.lists(
+        col.names([text for one in given for text in one]), [len(one) for one in given]
+    )
 
 
 def _expected(logits: pa.Array, of: Ints, index: Ints) -> Floats:
@@ -87,25 +131,19 @@ def ledger_table(some: Sequence[Attribution]) -> Floats:
     return table
 
 
-def _ledger_columns(some: Sequence[Attribution], logit: Floats) -> dict[str, pa.Array]:
-    table = ledger_table(some)
-    _refuse(some, table.ravel(), np.repeat(np.arange(len(some)), table.shape[1]))
-    entries = dict(zip(LEDGER_ENTRIES, table.T, strict=True))
-    found = {"ledger": pa.array(np.array([one.ledger is not None for one in some], dtype=bool))}
+def _ledger_columns(some: Attributed) -> dict[str, pa.Array]:
+    entries = dict(zip(LEDGER_ENTRIES, some.ledger.T, strict=True))
+    found = {"ledger": pa.array(some.ledgered)}
     found |= {
         name: col.floats(entries[name]) for name in ("inputs", "special", "embeddings", "magnitude")
     }
-    for name, of_kind in _KINDS:
-        kinds: list[Mapping[str, float]] = [
-            {} if one.ledger is None else getattr(one.ledger, of_kind) for one in some
-        ]
-        values = _number_lists(some, [list(one.values()) for one in kinds])
-        found[f"{name}_kinds"] = col.names([kind for one in kinds for kind in one])
-        found[f"{name}_kinds"] = col.lists(found[f"{name}_kinds"], [len(one) for one in kinds])
+    for name, _ in KINDS:
+        kinds, values = some.kinds[name]
+        found[f"{name}_kinds"] = _name_lists(kinds)
         found[f"{name}_by_kind"] = values
         found[name] = col.residual(entries[name], _sums(values))
     found["total"] = col.residual(entries["total"], _total(entries))
-    found["gap"] = col.residual(entries["gap"], logit - entries["total"])
+    found["gap"] = col.residual(entries["gap"], some.logit - entries["total"])
     return found
 
 
@@ -152,11 +190,16 @@ class AttributionColumns:
         """Entry -> (N,) its numbers; 0 where there is no ledger."""
         plain = ("inputs", "special", "embeddings", "magnitude")
         found = {name: col.wide_floats(self._flat[name]) for name in plain}
-        for name, _ in _KINDS:
+        for name, _ in KINDS:
             found[name] = col.restored(self._flat[name], _sums(self._flat[f"{name}_by_kind"]))
         found["total"] = col.restored(self._flat["total"], _total(found))
         found["gap"] = col.restored(self._flat["gap"], self.logit - found["total"])
         return found
+
+    @property
+    def class_indices(self) -> Ints:
+        """(N,) index of the explained class; -1: none."""
+        return self._index
 
     @property
     def ranks(self) -> list[int]:
@@ -185,7 +228,7 @@ class AttributionColumns:
         places: Iterable[int] | None = None,
     ) -> Iterator[tuple[int, Attribution]]:
         """(place of its item, attribution): all of them, or those at `places` among the N."""
-        words = {name: self.words(name) for name in _WORDS}
+        words = {name: self.words(name) for name in WORDS}
         rank, index = self.ranks, self._index.tolist()
         logit, relevance, of = self.logit.tolist(), self.relevance(), self.of.tolist()
         prefix, notes, ledgers = self.prefixes(), self.notes(), self._ledgers()
@@ -221,16 +264,18 @@ class AttributionColumns:
         """(N,) what a reader has to know besides the numbers."""
         return _cut(self._flat["notes"], col.text_list(self._flat["notes"].values))
 
+    def kinds(self, name: str) -> tuple[list[tuple[str, ...]], list[tuple[float, ...]]]:
+        """(N,) kinds of `biases` or `rules`, and (N,) the numbers of these kinds."""
+        of, values = self._flat[f"{name}_kinds"], self._flat[f"{name}_by_kind"].values
+        numbers = col.wide_floats(values).tolist()
+        return _cut(of, col.text_list(of.values)), _cut(of, numbers)
+
     def _ledgers(self) -> list[Ledger | None]:
         entries = {name: one.tolist() for name, one in self.ledger_entries().items()}
-        kinds = {}
-        for name, of_kind in _KINDS:
-            of, values = self._flat[f"{name}_kinds"], self._flat[f"{name}_by_kind"].values
-            named = _cut(of, col.text_list(of.values))
-            numbers = _cut(of, col.wide_floats(values).tolist())
-            kinds[of_kind] = [
-                dict(zip(*one, strict=True)) for one in zip(named, numbers, strict=True)
-            ]
+        kinds = {
+            of_kind: [dict(zip(*one, strict=True)) for one in zip(*self.kinds(name), strict=True)]
+            for name, of_kind in KINDS
+        }
         return [
             Ledger(
                 **{name: one[place] for name, one in entries.items()},

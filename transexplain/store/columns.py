@@ -47,6 +47,20 @@ _UNSTORABLE = re.compile(f"[\x00{_ESCAPE}\ud800-\udfff]")
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]{{4}})")
 
 
+def escaped(text: str) -> str:
+    """`text` without NUL and lone surrogates, which `unescaped` gives back."""
+    if not _UNSTORABLE.search(text):
+        return text
+    return _UNSTORABLE.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", text)
+
+
+def unescaped(text: str) -> str:
+    """The text that `escaped` was given."""
+    if _ESCAPE not in text:
+        return text
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
 class AnyText(TypeDecorator[str]):
     """Every Python string, even those with NUL or lone surrogates.
 
@@ -59,15 +73,11 @@ class AnyText(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Escape on the way in."""
-        if value is None or not _UNSTORABLE.search(value):
-            return value
-        return _UNSTORABLE.sub(lambda found: f"{_ESCAPE}{ord(found[0]):04x}", value)
+        return None if value is None else escaped(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """Restore on the way out."""
-        if value is None or _ESCAPE not in value:
-            return value
-        return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), value)
+        return None if value is None else unescaped(value)
 
 
 class JsonText(TypeDecorator[Any]):

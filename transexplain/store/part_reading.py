@@ -31,20 +31,26 @@ class Part:
         batch.validate(full=True)  # offsets that lead outside would end the process
         self._use(batch)
 
+    @classmethod
+    def of_batch(cls, key: Key, batch: pa.RecordBatch) -> "Part":
+        """The part with these columns."""
+        found = cls.__new__(cls)
+        found.key = key
+        found._use(batch)
+        return found
+
     def _use(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
+        self.batch = batch
         self._columns = dict(zip(batch.schema.names, batch.columns, strict=True))
 
     def only(self, places: Ints) -> "Part":
         """A part of the items at these ascending places alone."""
-        batch = self._batch.set_column(
-            self._batch.schema.names.index("step"),
+        batch = self.batch.set_column(
+            self.batch.schema.names.index("step"),
             "step",
             pa.array(np.zeros(len(self), dtype=np.int64)),
         ).take(pa.array(places))
-        found = Part.__new__(Part)
-        found.key = self.key
-        found._use(batch)
+        found = Part.of_batch(self.key, batch)
         found.__dict__["rows"] = self.rows[places]
         return found
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from transexplain.store import codec
 from transexplain.store import part_columns as col
-from transexplain.store.attribution_columns import attribution_columns, ledger_table
+from transexplain.store.attribution_columns import Attributed, attribution_columns, ledger_table
 from transexplain.store.codec import EncodedMany, decode_all, encode_all
 from transexplain.store.item_columns import item_columns
 from transexplain.store.mention_columns import mention_columns, score_columns
@@ -184,7 +184,9 @@ def _batch(some: _Some, relevance: EncodedMany) -> pa.RecordBatch:
     items = len(some.outcomes)
     attributions, mentions, scores = some.attributions, some.mentions, some.scores
     columns["attributions"] = attribution_columns(
-        attributions.records, attributions.of, items, relevance, columns["logits"]
+        Attributed.of_records(attributions.records, attributions.of, relevance),
+        items,
+        columns["logits"],
     )
     # a column takes a kilobyte even where it is empty
     if mentions.records:

@@ -1,6 +1,6 @@
 """Finds and reads the parts of a run; a damaged one is named, with what mends it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, func, literal, or_, select, tuple_
 
 from transexplain.errors import DamagedRowError
 from transexplain.store import part_columns as col
+from transexplain.store import sink_files
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.part_summary import PartSummary, summary_of
@@ -74,16 +75,38 @@ def summaries_once() -> Iterator[None]:
         _HELD.reset(before)
 
 
-def damaged(db: Database, run_id: str, shard: int | None = None) -> list[DamagedPart]:
-    """The damaged parts of a run, or of one of its shards; every byte of them is read."""
+def damaged(
+    db: Database, run_id: str, shard: int | None = None, *, lost: Collection[int] | None = None
+) -> list[DamagedPart]:
+    """The damaged parts of a run, or of one of its shards; every byte of them is read.
+
+    `lost` are the shards whose files have `sink_files.faults`, where that is known already.
+    """
     which = None if shard is None else result_part.c.shard == shard
     columns = [result_part.c[name] for name in ("first", "last", "items", "format")]
     sealed = [result_part.c[name] for name in ("ids", "summary", "payload")]
-    return [
-        DamagedPart(shard=row.shard, part=row.part, first=row.first, last=row.last, items=row.items)
-        for row in _stored(db, run_id, (*columns, *sealed), _PAYLOADS, which)
-        if row.format != FORMAT or not all(map(_whole, (row.ids, row.summary, row.payload)))
-    ]
+    found = []
+    for row in _stored(db, run_id, (*columns, *sealed), _PAYLOADS, which):
+        if lost is None and row.format == sink_files.FORMAT:
+            lost = {index for index, _ in sink_files.faults(db, run_id, shard)}
+        if not _is_whole(row, lost or ()):
+            found.append(
+                DamagedPart(
+                    shard=row.shard,
+                    part=row.part,
+                    first=row.first,
+                    last=row.last,
+                    items=row._mapping["items"],
+                )
+            )
+    return found
+
+
+def _is_whole(row: Row[Any], lost: Collection[int]) -> bool:
+    """Whether a part is as it was written; `lost` are shards whose files are not."""
+    if row.format == sink_files.FORMAT:
+        return row.shard not in lost and _whole(row.ids) and _whole(row.summary)
+    return row.format == FORMAT and all(map(_whole, (row.ids, row.summary, row.payload)))
 
 
 def _whole(sealed: bytes) -> bool:
@@ -167,7 +190,7 @@ def _worked(
 ) -> Iterator[_Value]:
     columns = [result_part.c[name] for name in ("first", "last", "format", "payload")]
     for row in _stored(db, run_id, columns, together, which):
-        if row.format != FORMAT:
+        if row.format not in (FORMAT, sink_files.FORMAT):
             if _SPARING.get():
                 continue
             raise DamagedRowError(
@@ -176,8 +199,15 @@ def _worked(
             )
         found: list[_Value] = []
         with _reading(run_id, row):
-            found.append(work(Part((row.shard, row.part), row.payload)))
+            found.append(work(_part(db, run_id, row)))
         yield from found
+
+
+def _part(db: Database, run_id: str, row: Row[Any]) -> Part:
+    key = (row.shard, row.part)
+    if row.format == sink_files.FORMAT:
+        return sink_files.read_part(db, run_id, key)
+    return Part(key, row.payload)
 
 
 def hashes(

@@ -5,12 +5,16 @@ of it.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, delete, exc, insert, select
 
+from transexplain import remote_files
 from transexplain.environment import saved_here
-from transexplain.errors import FencedError
+from transexplain.errors import FencedError, TransExplainError
+from transexplain.store import sink_files
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.noteworthy import places_of
 from transexplain.store.part_writing import part_rows
@@ -37,12 +41,14 @@ from transexplain.store.schema import (
     attribution,
     item,
     mention,
+    result_file,
     result_part,
     score,
+    shard,
     shard_aggregate,
 )
 from transexplain.store.shards import held
-from transexplain.types.plans import ShardResult
+from transexplain.types.plans import ShardResult, Sink
 
 
 def write_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -100,11 +106,24 @@ _TABLES: tuple[tuple[Table, tuple[str, ...]], ...] = (
 )
 
 
-def digest_of(failed: Sequence[Row], explained: Sequence[Row], aggregate: Mapping[str, Any]) -> str:
-    """The digest of what is about to be written: rows of `item` and of `result_part`."""
+def digest_of(
+    failed: Sequence[Row],
+    explained: Sequence[Row],
+    aggregate: Mapping[str, Any],
+    files: Sequence[Row] = (),
+) -> str:
+    """The digest of what is about to be written.
+
+    Args:
+        failed: rows of `item`.
+        explained: rows of `result_part`.
+        aggregate: of the shard.
+        files: the row of `result_file`, if there is one.
+    """
     digest = _Digest()
     digest.add(item.name, sorted(failed, key=lambda row: int(row["index"])))
     digest.add(result_part.name, explained)
+    digest.add(result_file.name, files)
     digest.add(shard_aggregate.name, [{"payload": dict(aggregate)}])
     return digest.hexdigest()
 
@@ -125,6 +144,10 @@ def stored_digest(db: Database, run_id: str, index: int, start: int, stop: int) 
             result_part.c.run_id == run_id, result_part.c.shard == index
         )
         digest.add(result_part.name, _rows(connection, found.order_by(result_part.c.part)))
+        file = select(result_file).where(
+            result_file.c.run_id == run_id, result_file.c.shard == index
+        )
+        digest.add(result_file.name, _rows(connection, file))
         payload = select(shard_aggregate.c.payload).where(
             shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard == index
         )
@@ -136,8 +159,9 @@ def _rows(connection: Connection, query: Select[Any]) -> Iterable[Mapping[str, A
     return (dict(row) for row in connection.execute(query).mappings())
 
 
-#: what a digest leaves out: the run, and lines of code, which differ between versions
-_NOT_COVERED = ("run_id", "traceback")
+#: what a digest leaves out: the run, lines of code, which differ between versions, and what says
+#: which attempt wrote a file
+_NOT_COVERED = ("run_id", "traceback", "token", "name")
 
 
 class _Digest:
@@ -187,17 +211,68 @@ __all__ = [
 def save(db: Database, claim: Claim, result: ShardResult) -> None:
     """Write everything `result` holds and mark the shard done, in one transaction.
 
-    What an earlier attempt left is replaced. Raises FencedError, with nothing written, where
-    the claim is void (re-claimed, given back, saved already, cancelled); ValueError where the
-    result does not cover the shard; ItemError where a number is not finite.
+    A run with a sink gets the shard's file before. What an earlier attempt left is replaced.
+    Raises FencedError, with nothing written, where the claim is void (re-claimed, given back, saved
+    already, cancelled); ValueError where the result does not cover the shard; ItemError where a
+    number is not finite; ObjectStoreError where the file cannot be written.
     """
     if result.shard != claim.shard:
         raise ValueError(f"the claim is on {claim.shard}, the result is of {result.shard}")
     with db.read() as connection:
-        payload = require(connection, claim.run_id).payload
+        audit = require(connection, claim.run_id)
         places = places_of(connection, claim.run_id) if _any_wrong(result) else {}
-    explained = part_rows(claim.run_id, result, payload, places)
-    failed = failure_rows(claim.run_id, result)
+    rows = _Saved(
+        failed=failure_rows(claim.run_id, result),
+        explained=part_rows(claim.run_id, result, audit.payload, places),
+    )
+    if audit.sink is None or not rows.explained:
+        _commit(db, claim, result, rows)
+        return
+    _check_held(db, claim)  # before the file: whoever holds the shard writes another one
+    sink = Sink(**audit.sink)
+    folder = sink_files.folder_url(sink, claim.run_id)
+    file = sink_files.upload(folder, claim.shard.index, claim.token, rows.explained)
+    explained = rows.explained
+    if sink.keep == "sink":
+        explained = sink_files.without_payload(explained)
+    files = [{"run_id": claim.run_id, **file}]
+    try:
+        _commit(db, claim, result, replace(rows, explained=explained, files=files))
+    except FencedError:
+        with suppress(TransExplainError):  # otherwise `prune` deletes it
+            remote_files.delete(f"{folder}/{file['name']}")
+        raise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Saved:
+    """The rows of a shard, by their tables."""
+
+    failed: Sequence[Row]
+    explained: Sequence[Row]
+    files: Sequence[Row] = ()
+
+
+def _check_held(db: Database, claim: Claim) -> None:
+    query = select(shard.c.token).where(
+        shard.c.run_id == claim.run_id,
+        shard.c.index == claim.shard.index,
+        shard.c.token == claim.token,
+        shard.c.state == "running",
+    )
+    with db.read() as connection:
+        if connection.execute(query).first() is None:
+            raise _fenced(claim)
+
+
+def _fenced(claim: Claim) -> FencedError:
+    return FencedError(
+        f"shard {claim.shard.index} of run {claim.run_id}: another worker holds it now, or it was "
+        f"saved or cancelled; the result of attempt {claim.attempt} is dropped"
+    )
+
+
+def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> None:
     done = held(claim).values(
         state="done",
         lease_until=None,
@@ -205,21 +280,19 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
-        digest=digest_of(failed, explained, result.aggregate),
+        digest=digest_of(rows.failed, rows.explained, result.aggregate, rows.files),
         environment=saved_here(result.steps, result.device),
     )
     with db.begin() as connection:
         # first, so that the row stays locked against a new claim until the commit
         if connection.execute(done).rowcount != 1:
-            raise FencedError(
-                f"shard {claim.shard.index} of run {claim.run_id}: another worker holds it now, or "
-                f"it was saved or cancelled; the result of attempt {claim.attempt} is dropped"
-            )
+            raise _fenced(claim)
         plan_for_any_run(connection)
         if claim.token > 1:  # the first claim of a shard finds nothing
             _forget(connection, claim)
-        write_rows(connection, item, failed)
-        write_rows(connection, result_part, explained)
+        write_rows(connection, item, rows.failed)
+        write_rows(connection, result_part, rows.explained)
+        write_rows(connection, result_file, rows.files)
         connection.execute(
             insert(shard_aggregate).values(
                 run_id=claim.run_id, shard=claim.shard.index, payload=dict(result.aggregate)
@@ -241,7 +314,7 @@ def _forget(connection: Connection, claim: Claim) -> None:
             item.c.index < claim.shard.stop,
         )
     )
-    for table in (result_part, shard_aggregate):
+    for table in (result_part, result_file, shard_aggregate):
         connection.execute(
             delete(table).where(table.c.run_id == claim.run_id, table.c.shard == claim.shard.index)
         )

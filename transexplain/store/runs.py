@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, s
 from transexplain.environment import planned_here
 from transexplain.errors import ConfigurationError
 from transexplain.parsing import UnreadableError, read_json
-from transexplain.store import shard_blocks
+from transexplain.store import shard_blocks, sink_folders
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.schema import run, shard
@@ -204,6 +204,7 @@ def _write_run(
         "plan_digest": plan.digest,
         "max_attempts": plan.max_attempts,
         "payload": plan.payload,
+        "sink": None if plan.sink is None else asdict(plan.sink),
         "state": "running",
         "environment": planned_here(),
     }
@@ -312,7 +313,9 @@ def finalise(db: Database, run_id: str) -> bool:
             .where(run.c.id == run_id, run.c.state == "running", ~unfinished(run_id))
             .values(state="done", finished=DatabaseTime())
         )
-        return done.rowcount == 1
+    if done.rowcount == 1:
+        sink_folders.close(db, run_id)
+    return done.rowcount == 1
 
 
 def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
@@ -352,7 +355,8 @@ def cancel(db: Database, run_id: str) -> bool:
             .where(shard.c.run_id == run_id, shard.c.state.in_(("queued", "running")))
             .values(state="cancelled", lease_until=None)
         )
-        return True
+    sink_folders.close(db, run_id)
+    return True
 
 
 def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[Any]:
@@ -373,7 +377,7 @@ def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[A
 
 _LIGHT = (
     *("id", "name", "state", "max_attempts", "payload", "created", "finished"),
-    *("priority", "share", "most_workers", "paused"),
+    *("priority", "share", "most_workers", "paused", "sink"),
 )
 
 

@@ -48,6 +48,7 @@ run = Table(
     Column("share", Double, nullable=False, server_default="1"),
     Column("most_workers", Integer),
     Column("paused", Double),  # when; NULL: it hands out shards
+    Column("sink", JsonText),  # of the plan: where Parquet files go; NULL: nowhere
     CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
     Index(None, "created"),
     Index(None, "state"),
@@ -221,6 +222,20 @@ result_part = Table(
     Column("ids", LargeBinary, nullable=False),  # 32 bits of each item's id: who looks for one
     Column("summary", LargeBinary, nullable=False),  # see part_summary.py
     Column("payload", LargeBinary, nullable=False),  # a compressed Arrow batch; a checksum first
+    ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+)
+
+result_file = Table(
+    "result_file",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("name", Text, nullable=False),  # in the folder of the run's sink
+    Column("token", Integer, nullable=False),  # of the claim that wrote it
+    Column("items", Integer, nullable=False),  # explained ones
+    Column("rows", Integer, nullable=False),  # of the file: a row for each attribution
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
 )
 

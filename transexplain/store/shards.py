@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 
 from transexplain.errors import DatabaseError
-from transexplain.store import parts, shard_blocks
+from transexplain.store import parts, shard_blocks, sink_files, sink_folders
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
@@ -54,9 +54,10 @@ def redrive(db: Database, run_id: str) -> int:
 
 
 def _damaged(db: Database, run_id: str) -> ColumnElement[bool]:
-    """Saved shards with a damaged part."""
-    found = sorted({one.shard for one in parts.damaged(db, run_id)})
-    return (shard.c.state == "done") & shard.c.index.in_(found)
+    """Saved shards with a damaged part, or whose Parquet file is damaged or missing."""
+    lost = {index for index, _ in sink_files.faults(db, run_id)}
+    found = lost | {one.shard for one in parts.damaged(db, run_id, lost=lost)}
+    return (shard.c.state == "done") & shard.c.index.in_(sorted(found))
 
 
 def retry_failed(db: Database, run_id: str) -> int:
@@ -94,7 +95,9 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
                 update(run).where(run.c.id == run_id).values(state="running", finished=None)
             )
             forget(connection, run_id)  # what was said of it before
-        return again.rowcount
+    if again.rowcount:
+        sink_folders.reopen(db, run_id)
+    return again.rowcount
 
 
 __all__ = [

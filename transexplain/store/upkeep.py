@@ -3,7 +3,7 @@ runs.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,8 @@ from sqlalchemy import (
 )
 
 from transexplain.atomic_write import atomic_file
-from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions
+from transexplain.errors import ConfigurationError, DatabaseError, ObjectStoreError
+from transexplain.store import partitions, sink_folders
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.partitions import Month
@@ -37,6 +37,8 @@ from transexplain.store.schema import (
     schedule_fire,
     shard,
 )
+from transexplain.store.sink_files import sink_of
+from transexplain.types.plans import Sink
 
 _ROWS = 5_000  # items of one transaction: SQLite has one writer, and workers wait for it
 _SHARDS = 20  # whose parts one transaction deletes
@@ -60,6 +62,8 @@ class PruneResult:
     runs: Sequence[OldRun] = field(default=())
     months: Sequence[Month] = field(default=())  #: whose partitions were dropped
     freed: int = 0  #: bytes that the dropped partitions had
+    files: int = 0  #: of sinks, deleted because no run refers to them
+    kept: Sequence[str] = field(default=())  #: why a run stays, or files do
 
     @property
     def items(self) -> int:
@@ -81,14 +85,19 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
     """Delete the `old_runs`, and with PostgreSQL the partitions of months that become empty.
 
     What was interrupted goes on at the next call; a run is deleted as a whole or shows as
-    cancelled. Raises ConfigurationError where PostgreSQL's role does not own the tables.
+    cancelled. The Parquet files of its sink go first; where they cannot, it stays. Files that no
+    run refers to go, too, and manifests of sinks that are missing are written. Raises
+    ConfigurationError where PostgreSQL's role does not own the tables.
     """
     gone: list[OldRun] = []
+    kept: dict[str, str] = {}
     dropped: list[Month] = []
     freed = 0
     if partitions.supported(db):
         with db.read() as connection:
             partitions.require_owner(connection)
+        _delete_each(db, old_runs(db, older_than, keep_last), gone, kept, with_sinks=True)
+        with db.read() as connection:
             past = _past(connection)
             full = {one.id for one in _old(connection, older_than, keep_last)}
             empty = [month for month in past if _ids(connection, month) <= full]
@@ -98,8 +107,53 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
                 gone += done.runs
                 dropped.append(month)
                 freed += done.freed
-    gone += [one for one in old_runs(db, older_than, keep_last) if _delete(db, one)]
-    return PruneResult(runs=gone, months=dropped, freed=freed)
+    left = [one for one in old_runs(db, older_than, keep_last) if one.id not in kept]
+    _delete_each(db, left, gone, kept)
+    files, away = _of_sinks(db, sink_folders.tidy)
+    reasons = [f"run {run_id}: {reason}" for run_id, reason in (away | kept).items()]
+    return PruneResult(runs=gone, months=dropped, freed=freed, files=len(files), kept=reasons)
+
+
+def _delete_each(
+    db: Database,
+    old: Sequence[OldRun],
+    gone: list[OldRun],
+    kept: dict[str, str],
+    *,
+    with_sinks: bool = False,
+) -> None:
+    """Delete runs, or only those `with_sinks`; `kept` gets those whose files cannot be deleted."""
+    for one in old:
+        with db.read() as connection:
+            sink = sink_of(connection, one.id)
+        if with_sinks and sink is None:
+            continue
+        try:
+            if _delete(db, one, sink):
+                gone.append(one)
+        except (ObjectStoreError, ConfigurationError) as error:
+            kept[one.id] = str(error)
+
+
+def stray_files(db: Database) -> tuple[list[str], dict[str, str]]:
+    """URLs of files of sinks that no run refers to; run -> why its folder cannot be looked into."""
+    return _of_sinks(db, sink_folders.garbage)
+
+
+def _of_sinks(
+    db: Database, work: Callable[[Database, str], list[str]]
+) -> tuple[list[str], dict[str, str]]:
+    query = select(run.c.id).where(run.c.sink.is_not(None)).order_by(run.c.id)
+    with db.read() as connection:
+        names = connection.execute(query).scalars().all()
+    found: list[str] = []
+    away = {}
+    for name in names:
+        try:
+            found += work(db, name)
+        except (ObjectStoreError, ConfigurationError) as error:
+            away[name] = str(error)
+    return found, away
 
 
 def _old(connection: Connection, older_than: float, keep_last: int) -> list[OldRun]:
@@ -187,7 +241,8 @@ def _drop_month(
             return None
         old = {one.id: one for one in _old(connection, older_than, keep_last)}
         ids = _ids(connection, month)
-        if not ids <= old.keys():
+        sinks = select(run.c.id).where(run.c.id.in_(ids), run.c.sink.is_not(None)).limit(1)
+        if not ids <= old.keys() or connection.execute(sinks).first() is not None:
             return None
         freed = partitions.drop(connection, month)
         inside = (run.c.id >= month.name, run.c.id < month.next.name)
@@ -198,8 +253,11 @@ def _drop_month(
     return partitions.exclusively(db, work)
 
 
-def _delete(db: Database, old: OldRun) -> bool:
-    """Delete one run, its items in transactions of bounded size; False: it goes on or is gone."""
+def _delete(db: Database, old: OldRun, sink: Sink | None = None) -> bool:
+    """Delete one run, its items in transactions of bounded size; False: it goes on or is gone.
+
+    The files of its `sink` go before its rows, which say where they are.
+    """
     with db.begin() as connection:
         taken = connection.execute(
             update(run)
@@ -212,6 +270,8 @@ def _delete(db: Database, old: OldRun) -> bool:
             shard.c.run_id == old.id
         )
         stop, shards = connection.execute(last).one()
+    if sink is not None:
+        sink_folders.delete(sink, old.id)
     # by their key: following the shards' keys would search all of the run's items for each
     _delete_by(db, old.id, item, item.c.index, range(0, stop or 0, _ROWS))
     _delete_by(db, old.id, result_part, result_part.c.shard, range(0, shards or 0, _SHARDS))

@@ -37,6 +37,8 @@ CasePolicy = Literal["smart", "exact", "ignore"]
 #: an evaluation measures explanations of every item and stores none of them; imported ones were
 #: made elsewhere, and no model is loaded
 Task = Literal["audit", "evaluation", "imported"]
+#: whether explained items lie in the store and in a folder of Parquet files, or in the files alone
+Keep = Literal["both", "sink"]
 #: what the store keeps of texts: all of them, keyed hashes of their words, or nothing
 StoreText = Literal["full", "hashed", "none"]
 
@@ -241,6 +243,14 @@ class PrivacyPlan:
     redact_sha256: str = ""  #: of that file
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sink:
+    """A folder that gets explained items as Parquet files, one for each shard."""
+
+    url: str  #: URL or absolute path, with `{run}` in the place of the run's id
+    keep: Keep = "both"
+
+
 USUAL_BATCH = 2048  #: positions of a batch on a CPU
 
 
@@ -292,12 +302,13 @@ class AuditPlan:
     impact: ImpactPlan | None = None  #: None: no rates by categories of people are computed
     batch_fixed: bool = False  #: the usual `batch_tokens` were requested, on a GPU too
     recogniser: RecogniserPlan | None = None  #: None: mentions are those of lexicons and marks
+    sink: Sink | None = None  #: None: results lie in the store alone
 
     def document(self) -> dict[str, Any]:
         """As JSON values; later fields only where they are set, so that old digests hold."""
         later = (
             *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
-            *("labels_by_name", "scenario", "impact", "batch_fixed", "recogniser"),
+            *("labels_by_name", "scenario", "impact", "batch_fixed", "recogniser", "sink"),
         )
         found = asdict(self)
         if found["privacy"] is not None and not found["privacy"]["redact_file"]:
