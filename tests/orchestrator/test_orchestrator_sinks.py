@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +183,54 @@ def test_credentials_that_expire_half_way(tmp_path: Path, s3: FaultyS3) -> None:
         assert len({one.item_id for one in results.iter_items(db, run_id)}) == 20
         assert sum(one.items for one in sink_files.files_of(db, run_id)) == 20
         assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
+
+
+#: works on a run, and is killed where its second shard was uploaded and is to be committed
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+
+from orchestrator.dispatch.local import run_local
+from transexplain.settings import Settings
+from transexplain.store import results
+from transexplain.store.revisions import open_database
+
+url, snapshots, run_id = sys.argv[1:]
+commit = results._commit
+
+def killed(db, claim, *rest):
+    if claim.shard.index == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(db, claim, *rest)
+
+results._commit = killed
+with open_database(url) as db:
+    run_local(db, run_id, Settings(database_url=url, snapshot_dir=Path(snapshots)))
+"""
+
+
+def test_a_process_that_is_killed_between_upload_and_commit(tmp_path: Path, s3: FaultyS3) -> None:
+    where = {"form": "float16", "sink": f"s3://{BUCKET}/killed/{{run}}", "keep": "sink"}
+    settings = settings_of(tmp_path)
+    prepared = prepare_audit(
+        load_spec(make_audit(tmp_path, **(SMALL | {"payload": where, "shard_size": 4}))), settings
+    )
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        words = (settings.database_url, str(settings.snapshot_dir), run_id)
+        ended = subprocess.run([sys.executable, "-c", _KILLED, *words], check=False)
+        assert ended.returncode == -signal.SIGKILL
+        folder = str(sink_folders.run_folder(db, run_id))
+        garbage = "shard-000001-token-1.parquet"
+        assert garbage in {one.url.rpartition("/")[2] for one in remote_files.under(folder)}
+        assert garbage not in {one.name for one in sink_files.files_of(db, run_id)}
+        run_local(db, run_id, settings, model=prepared.model)
+        assert runs.get(db, run_id).state == "done"
+        committed = {one.name for one in sink_files.files_of(db, run_id)}
+        assert "shard-000001-token-2.parquet" in committed and len(committed) == 5
+        there = {one.url.rpartition("/")[2] for one in remote_files.under(folder)}
+        assert there == {"_manifest", *committed}
+        assert len({one.item_id for one in results.iter_items(db, run_id)}) == 20
 
 
 @pytest.mark.parametrize("store_text", ["none", "hashed", "full"])
