@@ -67,11 +67,9 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
 
     Raises ConfigurationError: the file, a column, the unit, a class or the lexicon is wrong.
     """
-    if request.unit not in get_args(Unit):
-        raise ConfigurationError(f"unit {request.unit!r}: use one of {', '.join(get_args(Unit))}")
-    if len(set(request.classes)) < len(request.classes):
-        raise ConfigurationError("--classes names a class twice")
+    _check(request)
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
+    sink = spec.payload.planned()
     labels = _labels(spec, request)
     own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
@@ -96,7 +94,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         labels=labels,
         shard_size=size,
         payload=spec.payload.form,
-        sink=spec.payload.planned(),
+        sink=sink,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
         task="imported",
@@ -105,8 +103,15 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
     )
     favourable_answers(plan)  # refused before a run is made
     clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
-    shards = make_shards(read.dataset.rows, size)
-    return Imported(plan=plan, shards=shards, warnings=(*_warnings(plan, read), *clusters))
+    warnings = (*_warnings(plan, read), *clusters)
+    return Imported(plan=plan, shards=make_shards(read.dataset.rows, size), warnings=warnings)
+
+
+def _check(request: ImportRequest) -> None:
+    if request.unit not in get_args(Unit):
+        raise ConfigurationError(f"unit {request.unit!r}: use one of {', '.join(get_args(Unit))}")
+    if len(set(request.classes)) < len(request.classes):
+        raise ConfigurationError("--classes names a class twice")
 
 
 def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
