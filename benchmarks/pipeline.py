@@ -40,7 +40,7 @@ _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 SHARED = Path(os.environ.get("TRANSEXPLAIN_SHARED", _BESIDE)) / "real"
 #: ratio -> (lane, lane it is divided by, aim)
 RATIOS = {
-    "local 1 to bare loop": ("local 1", "bare loop", 0.95),
+    "local 1 to bare loop": ("local 1", "bare loop", 0.97),
     "local 2 to local 1": ("local 2", "local 1", 1.8),
     "fleet 2 to local 1": ("fleet 2", "local 1", 1.8),
     "fleet 2 to twice the bare loop": ("fleet 2", "bare loop", 1.9),

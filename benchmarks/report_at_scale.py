@@ -12,9 +12,8 @@ Aims: under 25 s and 800 MiB for 10^6 items and 10^7 mentions.
 """
 
 import argparse
+import json
 import multiprocessing
-import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -104,21 +103,33 @@ def count_rows(url: str) -> None:
             print(f"{table.name:<24}{number:>12,} rows")
 
 
+#: runs a command and writes what it used into the file that comes first. A process of its own,
+#: because the highest memory of a child counts from what its parent held when it was started.
+_MEASURED = """
+import json, resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "w") as file:
+    json.dump({"mib": used.ru_maxrss / 1024, "seconds": used.ru_utime + used.ru_stime}, file)
+sys.exit(code)
+"""
+
+
 def report(url: str, run_id: str) -> None:
     """Run the command, print its time and highest memory."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as figures:
         begun = time.perf_counter()
         command = [sys.executable, "-m", "orchestrator.cli", "report", run_id]
-        running = subprocess.Popen([*command, "--db", url, "--report-dir", folder])
-        _, status, used = os.wait4(running.pid, 0)
-        running.returncode = os.waitstatus_to_exitcode(status)
+        measured = [sys.executable, "-c", _MEASURED, figures.name, *command]
+        code = subprocess.call([*measured, "--db", url, "--report-dir", folder])
         spent = time.perf_counter() - begun
-        if running.returncode:
-            raise SystemExit(running.returncode)
+        if code:
+            raise SystemExit(code)
+        used = json.load(figures)
         sizes = {path.name: path.stat().st_size for path in Path(folder).rglob("*.*")}
     print(f"transexplain report     {spent:8.1f} s   aim 25 s for 10^6 items, 10^7 mentions")
-    print(f"of it computing here    {used.ru_utime + used.ru_stime:8.1f} s")
-    print(f"highest memory          {used.ru_maxrss / 1024:8.0f} MiB   aim 800")
+    print(f"of it computing here    {used['seconds']:8.1f} s")
+    print(f"highest memory          {used['mib']:8.0f} MiB   aim 800")
     for name, size in sorted(sizes.items()):
         print(f"  {name:<22}{size / 2**20:8.2f} MiB")
 
@@ -136,7 +147,6 @@ def stages(url: str, run_id: str) -> None:
         _timed("manifest", lambda: manifest_of(db, run_id))
         chosen = choose(found, GALLERY)
         _timed("gallery", lambda: collect(db, run_id, chosen, found.scale))
-    print(f"highest memory          {_peak():8.0f} MiB")
 
 
 def _timed(what: str, work: Callable[[], Any]) -> Any:
@@ -145,10 +155,6 @@ def _timed(what: str, work: Callable[[], Any]) -> Any:
     wall, here = time.perf_counter() - begun, time.process_time() - spent
     print(f"  {what:<22}{wall:8.1f} s   {here:6.1f} s of it computing here", flush=True)
     return found
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @contextmanager
