@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -17,6 +18,7 @@ _LARGE_POOL = 2_000
 _SHARING_POOL = 500  #: entities from which on groups take their labellings from the same orders
 _CELLS = 250_000  #: entities times permutations that are summed at once: 2 MB, as caches hold
 _SHUFFLED = 16_000  #: the same that are shuffled at once
+_BLOCK = 500  #: orders that one thread draws
 _SHARED = 40_000_000  #: the same of orders that groups share
 _KEPT = 200_000_000  #: bytes of such orders that are kept for the next group, of all pools' sizes
 _EXACT = 13  #: entities up to which every assignment of signs is tried: 8,192 of them
@@ -97,14 +99,23 @@ _ORDERS = _Orders()
 
 
 def _ordered(pool: int, drawn: int) -> NDArray[np.unsignedinteger[Any]]:
-    random = generator("orders of a large pool", pool, drawn)
+    """(drawn, pool) places, every row an order: the same on machines with more or fewer cores."""
     orders = np.empty((drawn, pool), dtype=np.min_scalar_type(pool))
-    rows = max(1, _SHUFFLED // pool)
-    places = np.tile(np.arange(pool), (min(rows, drawn), 1))  # numpy shuffles this size fastest
-    for start in range(0, drawn, rows):
-        some = orders[start : start + rows]
-        some[:] = random.permuted(places[: len(some)], axis=1)
+    blocks = range(0, drawn, _BLOCK)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda first: _shuffle(orders[first : first + _BLOCK], first), blocks))
     return orders
+
+
+def _shuffle(orders: NDArray[np.unsignedinteger[Any]], first: int) -> None:
+    """Fill the rows from `first` on with random orders, by a generator of their own."""
+    pool = orders.shape[1]
+    random = generator("orders of a large pool", pool, first)
+    rows = max(1, _SHUFFLED // pool)
+    places = np.tile(np.arange(pool), (min(rows, len(orders)), 1))  # this type is shuffled fastest
+    for start in range(0, len(orders), rows):
+        some = orders[start : start + rows]
+        some[:] = random.permuted(places[: len(some)], axis=1)  # other threads run meanwhile
 
 
 def sign_flip_p(
