@@ -149,7 +149,8 @@ async def _answer(page: Page, ask: Callable[..., Asked], request: Request) -> Re
 
 
 def _body(page: Page, asked: Asked, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
-    answer = page.make(asked)
+    with asked.db.reading_once():
+        answer = page.make(asked)
     if as_json:
         return drawn_pages.json_bytes(answer.document)
     return drawn_pages.html(page.name, **{**answer.document, **answer.drawing, **drawing})

@@ -22,7 +22,8 @@ from transexplain.types.items import ItemOutcome, Mention
 _ROWS = 200
 _ENTITIES = 100
 _DRIVERS = 5  #: entities that are named first
-_ITEMS = 25  #: with their mentions, on a page
+#: with their mentions, on a page: most lie in parts of their own, which are read one by one
+_ITEMS = 10
 _WIDEST = 10  #: texts with swapped names, on a page
 _CONTEXT = 90  #: characters on each side of a mention
 _LISTS = ("raising_by_total", "lowering_by_total", "raising_by_mean", "lowering_by_mean")

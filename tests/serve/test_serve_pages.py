@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fresh_stores import fresh_store
+from noted_transactions import noted_transactions
 from old_rows import save_as_rows
 from report_samples import (
     CLASSES,
@@ -114,6 +115,17 @@ def test_every_link_of_every_page_leads_to_a_page(client: TestClient, run_id: st
             todo += [attrs["href"] for tag, attrs in tags if tag == "a" and attrs.get("href")]
             assert not [tag for tag, attrs in tags if tag == "script" and "src" not in attrs]
     assert len(seen) > 40
+
+
+def test_every_page_reads_in_one_transaction(serve: Serve, db: Database, run_id: str) -> None:
+    """Each transaction costs three ways to the server beside that of its statement."""
+    client = serve()
+    made_elsewhere = ("live_report", "clusters")
+    pages = {name: at for name, at in addresses(run_id).items() if name not in made_elsewhere}
+    for name, address in pages.items():
+        with noted_transactions() as begun:
+            assert client.get(address).status_code == 200
+        assert len(begun) == 1, name
 
 
 def test_a_run_says_its_verdict_first_and_all_three_kinds_of_evidence(

@@ -322,7 +322,11 @@ def moved_entities(db: Database, before: str, after: str, limit: int) -> list[di
         if connection.dialect.name == "postgresql":
             # it expects one row of a run, and would compare every row with every other
             connection.exec_driver_sql("SET LOCAL enable_nestloop TO off")
-        return [dict(row) for row in connection.execute(query).mappings()]
+        found = [dict(row) for row in connection.execute(query).mappings()]
+        if connection.dialect.name == "postgresql":
+            # the transaction may go on
+            connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
+    return found
 
 
 def side_by_side(

@@ -76,7 +76,10 @@ def mentions_of(
 
     def of_part(part: Part) -> list[_Found]:
         places = np.flatnonzero(part.mentioning(group, entity))
-        few = part.only(places[part.rows[places] >= start][: limit + 1])
+        places = places[part.rows[places] >= start][: limit + 1]
+        if not len(places):
+            return []
+        few = part.only(places)
         found: dict[int, list[Mention]] = {}
         for place, one in few.mentions():
             if (one.group, one.entity) == (group, entity):

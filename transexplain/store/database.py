@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,8 @@ _SERVER_OPTIONS = " ".join(
     }.items()
 )
 _READING = "transexplain_reading"
+#: engine and connection of `reading_once`, in the thread that is in there
+_HELD: ContextVar[tuple[Engine, Connection] | None] = ContextVar("held", default=None)
 #: kinds of databases, and names of their drivers in a URL
 _KINDS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg"), "postgres": ("",)}
 #: of the module sqlite3, and of SQLite's own `file:` URIs
@@ -94,8 +97,27 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A reading transaction, which blocks no writer; raises as `begin` does."""
+        held = _HELD.get()
+        if held is not None and held[0] is self.engine:
+            with self.translated():
+                yield held[1]
+            return
         with self.translated(), self.engine.connect() as connection:
             yield connection.execution_options(**{_READING: True})
+
+    @contextmanager
+    def reading_once(self) -> Iterator[None]:
+        """Let every `read` of this thread in here share one connection and one transaction.
+
+        Each costs a look at the connection, a beginning and an end otherwise: three ways to the
+        server beside that of its statement. Raises as `begin` does.
+        """
+        with self.read() as connection:
+            token = _HELD.set((self.engine, connection))
+            try:
+                yield
+            finally:
+                _HELD.reset(token)
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -92,16 +93,24 @@ def text_list(column: pa.Array) -> list[Any]:
     """The texts of `texts` or of `names`; None where one is NULL."""
     if not pa.types.is_dictionary(column.type):
         return [decoded(one) for one in column.to_pylist()]
-    held = [decoded(one) for one in column.dictionary.to_pylist()]
-    return [None if place is None else held[place] for place in column.indices.to_pylist()]
+    places, known = column.indices.to_pylist(), column.dictionary
+    used = range(len(known))
+    if len(places) < len(known):  # of few items, with the names of a whole part
+        used = sorted({place for place in places if place is not None})
+        known = known.take(pa.array(used, type=pa.int64()))
+    held = dict(zip(used, map(decoded, known.to_pylist()), strict=True))
+    return [None if place is None else held[place] for place in places]
 
 
 def is_name(column: pa.Array, name: str) -> NDArray[np.bool_]:
     """(N,) which of the texts of `names` are this one."""
-    wanted = encoded(name)
-    held = [place for place, one in enumerate(column.dictionary.to_pylist()) if one == wanted]
-    places = np.asarray(column.indices.fill_null(-1).to_numpy(zero_copy_only=False))
-    return np.isin(places, held)
+    known = column.dictionary
+    same = pc.equal(known, pa.scalar(encoded(name), type=known.type))
+    held = np.flatnonzero(same.to_numpy(zero_copy_only=False))
+    if not len(held):
+        return np.zeros(len(column), dtype=bool)
+    places = column.indices.fill_null(-1) if column.null_count else column.indices
+    return np.isin(places.to_numpy(zero_copy_only=False), held)
 
 
 def lists(values: pa.Array, counts: Any) -> pa.Array:
