@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from transexplain.reports.coloured_text import marks_css
 from transexplain.reports.forest import Axis, whisker
 from transexplain.reports.graph_drawing import nodes_css
 from transexplain.reports.page import VOCABULARY, environment, storable
-from transexplain.reports.phrasing import number, percent, short
+from transexplain.reports.phrasing import number, percent, power, short
 from transexplain.store.shards import PASSING_KINDS
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -108,7 +109,27 @@ def _interval(row: Mapping[str, Any], name: str, share: bool = False) -> Markup:
     if low is None and high is None:
         return Markup("{}").format(shown(value))
     ends = (f"{_MINUS}∞" if low is None else shown(low), "∞" if high is None else shown(high))
-    return Markup('{} <span class="soft">[{}, {}]</span>').format(shown(value), *ends)
+    # digits and signs alone: nothing needs escaping, which takes long for a table
+    return Markup(f'{shown(value)} <span class="soft">[{ends[0]}, {ends[1]}]</span>')
+
+
+def _count(value: int | None) -> str:
+    return _DASH if value is None else f"{value:,}"
+
+
+def _rate(value: float | None) -> str:
+    return _DASH if value is None else percent(value)
+
+
+def _metric(value: float | None, unit: str) -> str:
+    """A metric of any size, shares by the hundred."""
+    if value is None:
+        return _DASH
+    if unit == "share" and (value == 0 or abs(value) >= 0.0005):
+        return percent(value)
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return power(value) if abs(value) < 0.001 else number(value)
 
 
 def _whisker(row: Mapping[str, Any], name: str, axis: Axis) -> Markup:
@@ -138,6 +159,9 @@ _WORDS = {
     "interval": _interval,
     "whisker_of": _whisker,
     "duration": _duration,
+    "plain": _count,
+    "rate": _rate,
+    "metric_value": _metric,
     "short": short,
     "tones": _TONES,
     "passing_kinds": PASSING_KINDS,

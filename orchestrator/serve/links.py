@@ -1,10 +1,12 @@
 """Names in addresses: any id, label or entity as one segment of a path, and back."""
 
+from functools import lru_cache
 from urllib.parse import quote, unquote, urlencode
 
 _HEX = "~"  #: before a name that is written by the hexadecimal digits of its bytes
 
 
+@lru_cache(maxsize=4096)
 def segment(name: str) -> str:
     """`name` as one segment of a path, percent-encoded.
 
