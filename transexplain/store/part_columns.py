@@ -94,7 +94,7 @@ def text_list(column: pa.Array) -> list[Any]:
     if not pa.types.is_dictionary(column.type):
         return [decoded(one) for one in column.to_pylist()]
     places, known = column.indices.to_pylist(), column.dictionary
-    used = range(len(known))
+    used: Sequence[int] = range(len(known))
     if len(places) < len(known):  # of few items, with the names of a whole part
         used = sorted({place for place in places if place is not None})
         known = known.take(pa.array(used, type=pa.int64()))
