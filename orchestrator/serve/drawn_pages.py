@@ -141,7 +141,7 @@ def _whisker(row: Mapping[str, Any], name: str, axis: Axis) -> Markup:
 
 
 def _duration(seconds: float | None) -> str:
-    """`42 s`, `3 min 20 s`, `2 h 5 min`."""
+    """`42 s`, `3 min 20 s`, `2 h 5 min`, `7 d 3 h`."""
     if seconds is None:
         return _DASH
     whole = round(seconds)
@@ -150,7 +150,10 @@ def _duration(seconds: float | None) -> str:
     minutes, rest = divmod(whole, 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    hours = minutes // 60
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
 
 
 _WORDS = {

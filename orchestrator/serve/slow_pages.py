@@ -29,9 +29,23 @@ class Documents(Mapping[str, Any]):
         return len(self._pieces)
 
 
+#: of sections whose names say too little
+_TITLES = {
+    "untested": "Not tested",
+    "data": "Data and matching",
+    "evidence": "Faithfulness",
+    "mixed": "Mixed methods",
+    "scenarios": "Bias scenarios",
+    "impact": "Impact ratios",
+    "previous": "Comparison with the previous run",
+    "unreadable": "Unreadable items",
+    "about": "Audited run",
+}
+
+
 def section_titles() -> dict[str, str]:
     """Name of every section of a report -> its title; none of them is loaded for it."""
-    return {name: name.replace("_", " ").capitalize() for name in SECTIONS}
+    return {name: _TITLES.get(name) or name.replace("_", " ").capitalize() for name in SECTIONS}
 
 
 def live_report(asked: Asked) -> Answer:

@@ -41,7 +41,7 @@ def test_the_sentences(summary: Summary) -> None:
     (line,) = (one for one in summary.headline if "predicted by an explainer" in one.text)
     assert line.kind == "unknown"
     assert MEASURED in line.text and "There is no ledger" in line.text
-    assert not any("books close for every explanation" in one.text for one in summary.headline)
+    assert not any("ledgers close for every explanation" in one.text for one in summary.headline)
     assert summary.verdict is not None
     assert "predicted by an explainer, which approximates lrp." in summary.verdict.text
     (left,) = (one for one in summary.untested if one.what == "Relevance of these items by lrp")

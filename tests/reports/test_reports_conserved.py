@@ -59,7 +59,7 @@ def test_the_figures_are_the_same_whatever_the_shards(db: Database, shard_size: 
 def test_the_sentences_tell_books_from_sums(db: Database) -> None:
     found = conserved(db)
     books, sums = conservation_sentences(found)
-    assert books.kind == "good" and "books close for every explanation" in books.text
+    assert books.kind == "good" and "ledgers close for every explanation" in books.text
     assert (
         "by itself does not sum to the logit" in sums.text
         and f"biases {percent(found.size_shares['biases'])}" in sums.text
@@ -73,7 +73,7 @@ def test_the_sentences_tell_books_from_sums(db: Database) -> None:
 def test_the_page_has_shares_and_the_scatter_and_a_redacted_one_no_points(db: Database) -> None:
     summary = summarise(db, biased_run(db))
     page = Visible(render_html(summary))
-    for expected in ("Do the books close?", "Does relevance sum to the logit?", "Share of size"):
+    for expected in ("Do the ledgers close?", "Does relevance sum to the logit?", "Share of size"):
         assert expected in page.text
     assert "36 of 36, evenly spaced over the data" in page.text
     assert summary.conservation is not None

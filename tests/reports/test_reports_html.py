@@ -140,7 +140,7 @@ def test_the_findings_are_there(db: Database) -> None:
         "f" * 64,
         "d" * 64,
         "empty-text",
-        "The books close for every explanation",
+        "The ledgers close for every explanation",
         "Ava was good today",
         "places",
     ):

@@ -95,7 +95,7 @@ def test_doubts_come_before_what_was_found(db: Database) -> None:
     )
     assert isinstance(summary.conservation, Conservation)
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
-    assert verdict(broken).text.startswith("Do not rely on this audit: the books of its")
+    assert verdict(broken).text.startswith("Do not rely on this audit: the ledgers of its")
 
 
 def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:

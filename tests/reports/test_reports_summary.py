@@ -96,7 +96,7 @@ def test_conservation_is_judged_against_the_number_type(db: Database) -> None:
     kept = found.conservation
     assert kept is not None and kept.attributions == 36
     assert kept.worst == pytest.approx(1e-7) and kept.tolerance == 5e-6 and kept.above == 0
-    assert "The books close for every explanation" in texts(found, "good")
+    assert "The ledgers close for every explanation" in texts(found, "good")
     assert kept.average["special"] == pytest.approx(0.2)
     assert kept.average["biases"] == pytest.approx(-0.1)
     assert kept.average_size["biases"] == pytest.approx(0.1)
@@ -104,7 +104,7 @@ def test_conservation_is_judged_against_the_number_type(db: Database) -> None:
     strict = biased_run(db, model=ModelRef(source="m", dtype="float64", classes=CLASSES))
     judged = summarise(db, strict)
     assert judged.conservation is not None and judged.conservation.above == 36
-    assert "The books of 36 of 36 explanations do not close" in texts(judged, "problem")
+    assert "The ledgers of 36 of 36 explanations do not close" in texts(judged, "problem")
 
     half = biased_run(db, model=ModelRef(source="m", dtype="bfloat16", classes=CLASSES))
     measured = summarise(db, half)

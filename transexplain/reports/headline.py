@@ -52,7 +52,7 @@ def verdict(summary: Summary) -> Statement:
 def _doubts(summary: Summary) -> Iterator[str]:
     conservation, sensitivity = summary.conservation, summary.class_sensitivity
     if conservation is not None and conservation.above:
-        yield "Do not rely on this audit: the books of its explanations do not close."
+        yield "Do not rely on this audit: the ledgers of its explanations do not close."
     if sensitivity is not None and sensitivity.mean < HARDLY:
         yield f"Read with care: {summary.audited.method} hardly distinguishes classes here."
     judged = [row.beats for row in summary.faithfulness.rows] if summary.faithfulness else []

@@ -119,7 +119,7 @@ def checks(summary: Summary) -> Iterator[str]:
         yield mixture(summary.mixed)
     if found is not None and found.tolerance is not None:
         yield (
-            f"The books of {found.attributions - found.above:,} of {found.attributions:,} "
+            f"The ledgers of {found.attributions - found.above:,} of {found.attributions:,} "
             "explanations close: relevance, constants and what rules lost make up the logit (worst "
             f"relative gap {found.worst:.1e}, tolerance {found.tolerance:g})."
         )

@@ -15,7 +15,7 @@ from transexplain.types.plans import AuditRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conservation:
-    """Over all attributions with a ledger: whether its books close, and whether relevance is
+    """Over all attributions with a ledger: whether its ledgers close, and whether relevance is
     conserved, that is, sums to the logit over all positions (Ali et al. 2022, section 6.1).
     """
 
@@ -49,7 +49,7 @@ _PLACES, _ROWS = 16, 32
 
 
 def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
-    """Whether the books close and relevance is conserved; None where there is no ledger."""
+    """whether the ledgers close and relevance is conserved; None where there is no ledger."""
     tolerance = TOLERANCES.get(run.plan.model.dtype)
     found = results.conservation(db, run.id, tolerance)
     if found is None:
@@ -89,7 +89,7 @@ def conservation_chart(found: Conservation) -> Drawing | None:
 
 
 def conservation_sentences(found: Conservation) -> Iterator[Statement]:
-    """Whether the books close, and whether relevance sums to the logit."""
+    """whether the ledgers close, and whether relevance sums to the logit."""
     yield _books(found)
     yield from _conserved(found)
 
@@ -99,20 +99,20 @@ def _books(found: Conservation) -> Statement:
     if found.tolerance is None:
         return Statement(
             kind="fact",
-            text="The books close: relevance, constants and what rules lost make up the logit to "
+            text="The ledgers close: relevance, constants and what rules lost make up the logit to "
             f"{power(found.worst)} of the terms (half precision: measured, not judged).",
         )
     if found.above:
         return Statement(
             kind="problem",
-            text=f"The books of {found.above:,} of {found.attributions:,} explanations do not "
+            text=f"The ledgers of {found.above:,} of {found.attributions:,} explanations do not "
             f"close: the worst gap is {power(found.worst)} of its terms, the tolerance "
             f"{power(found.tolerance)}. Do not rely on them.",
         )
     return Statement(
         kind="good",
-        text="The books close for every explanation: relevance, constants and what rules lost make "
-        f"up the logit. The worst gap is {power(found.worst)} of its terms, the tolerance "
+        text="The ledgers close for every explanation: relevance, constants and what rules lost "
+        f"make up the logit. The worst gap is {power(found.worst)} of its terms, the tolerance "
         f"{power(found.tolerance)}.",
     )
 
@@ -131,7 +131,7 @@ def _conserved(found: Conservation) -> Iterator[Statement]:
         kind="fact",
         text=f"The relevance of all positions by itself {holds} to the logit: they differ by "
         f"{percent(found.relevance_error)} of the logit on average{related}"
-        + (f". Shares of the sizes in the books: {beside}." if beside else "."),
+        + (f". Shares of the sizes in the ledgers: {beside}." if beside else "."),
     )
 
 
