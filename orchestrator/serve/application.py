@@ -83,21 +83,23 @@ def application(
     ]
     if rules.token is not None:
         routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))
-    app = Starlette(
-        routes=routes,
-        exception_handlers={
-            NotThereError: _not_there,
-            BadQueryError: _bad_query,
-            RefusedError: _refused,
-            DatabaseError: _away,
-            HTTPException: _http_error,
-            Exception: _broken,
-        },
-        lifespan=partial(_lifespan, operator, desk, slow),
-    )
+    lifespan = partial(_lifespan, operator, desk, slow)
+    app = Starlette(routes=routes, exception_handlers=_problems(), lifespan=lifespan)
     app.state.features = {**features, "reports": reports}
     # around everything: pages about errors have the guard's headers, too
     return _Paths(Guard(app, rules, [name for name, is_on in features.items() if is_on]))
+
+
+def _problems() -> dict[Any, Callable[[Request, Exception], Response]]:
+    """What is raised -> the page that says so."""
+    return {
+        NotThereError: _not_there,
+        BadQueryError: _bad_query,
+        RefusedError: _refused,
+        DatabaseError: _away,
+        HTTPException: _http_error,
+        Exception: _broken,
+    }
 
 
 @contextlib.asynccontextmanager
