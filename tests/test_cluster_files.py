@@ -1,6 +1,5 @@
 """The chart, the job and the commands in them: rendered, validated offline, and run."""
 
-import importlib.util
 import json
 import os
 import re
@@ -482,9 +481,6 @@ def test_wrong_requests_for_executors_are_refused(tmp_path: Path) -> None:
         ("--address", "auto"): "--address is for --executor ray",
     }.items():
         assert said in run_here(env, tmp_path, "run", "--model", "m", *words, code=2)
-    if importlib.util.find_spec("ray") is not None:
-        said = run_here(env, tmp_path, "run", "--model", "m", "--executor", "ray", code=2)
-        assert "needs --address" in said
     said = run_here(env, tmp_path, "resume", "--queue", "--executor", "local", code=2)
     assert "--queue is --executor celery" in said
     assert "--until-idle" in run_here(env, tmp_path, "worker", "--linger", "3", code=2)

@@ -6,6 +6,7 @@ actor that died leaves a lease that runs out, and one that comes back too late i
 shards of this run are claimed.
 """
 
+import logging
 import signal
 import threading
 import time
@@ -123,11 +124,11 @@ def _cluster(address: str) -> Iterator[Any]:
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        ray.init(address=address, log_to_driver=True, logging_level="WARNING")
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        ray.init(address=address, log_to_driver=True, logging_level=logging.WARNING)
+    except Exception as error:  # a head that does not start is a bare Exception there
         raise InfrastructureError(
-            f"no Ray cluster answers at {address}: {error}. Start one (`ray start --head`), or "
-            "name the one that is there: auto, HOST:6379, local"
+            f"no Ray cluster answers at {address}: {_reason(error)}. Start one "
+            "(`ray start --head`), or name the one that is there: auto, HOST:6379, local"
         ) from error
     try:
         if threading.current_thread() is threading.main_thread():
@@ -136,6 +137,12 @@ def _cluster(address: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _reason(error: BaseException) -> str:
+    """What Ray says, without the traceback of another process before it."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].rstrip(". ") if lines else type(error).__name__
 
 
 def _begin(ray: Any, plan: AuditPlan, settings: Settings, run_id: str, count: int) -> list[Any]:
@@ -183,7 +190,8 @@ class _Watch:
             raise KeyboardInterrupt
         if not over and self._errors:  # whoever is left over has ended by itself
             raise InfrastructureError(
-                f"every Ray actor for run {self._run_id} failed, the last with: {self._errors[-1]}"
+                f"every Ray actor for run {self._run_id} failed, the last with: "
+                f"{_reason(self._errors[-1])}"
             ) from self._errors[-1]
 
     def _note(self, ended: Any) -> None:
@@ -192,8 +200,7 @@ class _Watch:
         except self._ray.exceptions.RayError as error:
             self._errors.append(error)
             if self._report.wait is not None:
-                reason = str(error).strip().splitlines()[-1]
-                self._report.wait(f"a Ray actor ended: {reason}")
+                self._report.wait(f"a Ray actor ended: {_reason(error)}")
 
     def _progress(self) -> bool:
         """Report what was finished since the last look; whether nothing is left."""
@@ -205,7 +212,7 @@ class _Watch:
         elif time.monotonic() - self._moved > _PATIENCE:
             self._moved = time.monotonic()
             if self._report.wait is not None:
-                self._report.wait(self._reason())
+                self._report.wait(self._stalled())
         return not open_shards
 
     def _look(self) -> tuple[int, int]:
@@ -214,7 +221,7 @@ class _Watch:
         open_shards = state.states["queued"] + state.states["running"] if running else 0
         return state.items_done + state.items_failed, open_shards
 
-    def _reason(self) -> str:
+    def _stalled(self) -> str:
         state = runs.progress(self._db, self._run_id)
         if state.paused:
             return f"the run is paused; `transexplain unpause {self._run_id}` lets it go on"
