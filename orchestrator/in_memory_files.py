@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from orchestrator.spec.groups_section import GroupsSection
-from transexplain.atomic_write import atomic_file
+from transexplain import remote_paths
 from transexplain.data.image_files import load_image
 from transexplain.data.snapshot import snapshot_folder
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError, SpecError
+from transexplain.remote_paths import AnyPath
 from transexplain.reports.heatmap import rgb
 
 #: folder of what was in memory, beside the snapshots that are made of it
@@ -228,11 +229,9 @@ def _named(content: bytes, suffix: str, folder: Path) -> str:
     return str(path)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; raises ConfigurationError."""
+def write_whole(path: AnyPath, content: bytes) -> None:
+    """Write a file, whole or not at all; raises ConfigurationError, ObjectStoreError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as partial:
-            partial.write_bytes(content)
+        remote_paths.write_whole(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error

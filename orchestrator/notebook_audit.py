@@ -28,6 +28,7 @@ from orchestrator.spec.audit_spec import SECTIONS
 from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.registry import require
+from transexplain.remote_paths import AnyPath, any_path
 from transexplain.reports import REPORTS
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import StatementKind
@@ -250,16 +251,16 @@ class AuditResult:
         rows += [{"group": name, "verdict": "never mentioned"} for name in never]
         return pandas.DataFrame(rows, columns=list(_COLUMNS))
 
-    def report(self, path: str | Path = "audits") -> Path:
+    def report(self, path: str | AnyPath = "audits") -> AnyPath:
         """Write the report; returns where the page is.
 
         Args:
             path: a file that ends in `.html` or `.json`; or a folder, for both and the manifest,
-                as the command line writes them.
+                as the command line writes them. Either may be a URL.
 
         Raises ConfigurationError where it cannot be written.
         """
-        place = Path(path)
+        place = any_path(path)
         form = place.suffix.removeprefix(".")
         if form not in REPORTS:
             with _store(self.database) as db:

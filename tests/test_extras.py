@@ -24,11 +24,12 @@ EXTRAS = {
 }
 FEATURES = (
     *("excel", "flow", "large", "mlflow", "molecules", "notebook"),
-    *("s3", "serve", "signing", "superpixels", "tracing", "training", "wandb"),
+    *("azure", "gcs", "s3", "serve", "signing", "superpixels", "tracing", "training", "wandb"),
 )
 OPTIONAL = {
     *(
         "accelerate",
+        "adlfs",
         "captum",
         "cryptography",
         "igraph",
@@ -38,6 +39,7 @@ OPTIONAL = {
         "openpyxl",
     ),
     *(
+        "gcsfs",
         "gliner",
         "pandas",
         "rdkit",
@@ -62,8 +64,10 @@ def test_all_and_dev_have_the_packages_of_the_features() -> None:
     everything = {name: one for extra in FEATURES for name, one in EXTRAS[extra].items()}
     assert EXTRAS["all"] == everything
     in_dev = (
+        "azure",
         "excel",
         "flow",
+        "gcs",
         "large",
         "molecules",
         "notebook",

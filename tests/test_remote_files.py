@@ -3,60 +3,64 @@
 import io
 import multiprocessing
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
-from faulty_s3 import BUCKET, FaultyS3, faulty_s3
+from faulty_s3 import BUCKET, FaultyS3
+from gcp_storage_emulator.server import create_server
 
-from transexplain import remote_files
 from transexplain.errors import ConfigurationError, ObjectStoreError, RemoteFileError
 from transexplain.remote_files import (
     RangeReader,
     check_url,
     delete,
     info,
-    is_url,
     matching,
     read,
     read_range,
     under,
     write,
 )
+from transexplain.remote_stores import is_url
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[FaultyS3]:
-    with faulty_s3() as s3:
-        yield s3
+def gcs() -> Iterator[None]:
+    """An emulator of Google Cloud Storage, which knows no credentials."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with mock.patch.dict(os.environ, GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT="false"):
+        import gcsfs  # which asks for credentials otherwise, to learn the kind of the bucket
+    emulator = create_server("127.0.0.1", port, in_memory=True, default_bucket=BUCKET)
+    emulator.start()
+    try:
+        with mock.patch.dict(os.environ, STORAGE_EMULATOR_HOST=f"http://127.0.0.1:{port}"):
+            yield
+    finally:
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        emulator.stop()
 
 
-@pytest.fixture
-def s3(server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
-    monkeypatch.setattr("s3fs.core.asyncio.sleep", _at_once)
-    yield server
-    server.rate, server.refusal = 0.0, ""
-    server.failed.clear()
-    for one in under(f"s3://{BUCKET}/t"):
-        delete(one.url)
-
-
-async def _at_once(_: float) -> None:
-    return None
-
-
-@pytest.fixture(params=["s3", "memory", "file"])
+@pytest.fixture(params=["s3", "gs", "memory", "file"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty folder, for each kind of store."""
     if request.param == "s3":
         request.getfixturevalue("s3")
         yield f"s3://{BUCKET}/t"
+    elif request.param == "gs":
+        request.getfixturevalue("gcs")
+        yield f"gs://{BUCKET}/t"
+        for one in under(f"gs://{BUCKET}/t"):
+            delete(one.url)
     elif request.param == "file":
         yield (tmp_path / "a b").as_uri()
     else:
@@ -233,6 +237,10 @@ def test_a_message_of_a_library_loses_its_secrets(
         ("a.csv", "is no address"),
         ("file://host/a.csv", "names no path of this machine"),
         ("memory://", "names no file"),
+        ("gs://key:secret@reviews/a.csv", "holds no credentials"),
+        ("az://reviews/a.csv?sv=2024&sig=secret", "holds no signature"),
+        ("hf://secret@datasets/org/name/a.csv", "names no file of a repository"),
+        ("hf://user:secret@org/name", "names no file of a repository"),
     ],
 )
 def test_a_wrong_url_is_refused_and_its_secrets_are_not_shown(url: str, message: str) -> None:

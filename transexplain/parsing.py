@@ -38,7 +38,11 @@ class UnreadableError(ValueError):
 def read_text(path: Path) -> str:
     """A file of text; raises OSError, UnicodeDecodeError, UnreadableError where it is too large."""
     with path.open("rb") as file:
-        data = file.read(LARGEST + 1)
+        return text_of(file.read(LARGEST + 1))
+
+
+def text_of(data: bytes) -> str:
+    """The text of a file's bytes; raises UnicodeDecodeError, UnreadableError for too many."""
     if len(data) > LARGEST:
         raise UnreadableError(f"it has more than {LARGEST:,} bytes")
     return data.decode("utf-8-sig")

@@ -1,6 +1,6 @@
-"""Reads and writes files by URL: `s3://bucket/key`, `file:///path` and `memory://path`.
+"""Reads and writes files by URL: `s3://bucket/key`, `gs://`, `az://`, `hf://`, `file:///path`.
 
-Credentials come from the environment, as botocore reads it (AWS_ACCESS_KEY_ID, AWS_PROFILE,
+Credentials come from the environment, as each library reads it (AWS_ACCESS_KEY_ID, HF_TOKEN,
 AWS_ENDPOINT_URL, ...), and never from a URL. Every function takes whole URLs, and every error of
 a library becomes one of this package that names the URL and the remedy. The libraries retry what
 is transient; what they give up is tried again here. Processes may be forked or spawned at any
@@ -17,37 +17,57 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
-from transexplain.addresses import HIDDEN
 from transexplain.atomic_write import atomic_file
-from transexplain.errors import (
-    ConfigurationError,
-    ObjectStoreError,
-    RemoteFileError,
-    TransExplainError,
+from transexplain.errors import ObjectStoreError, RemoteFileError, TransExplainError
+from transexplain.remote_stores import (
+    check_address,
+    exact,
+    file_system,
+    hub_file,
+    is_url,
+    path_of,
+    require_package,
+    scheme_of,
+    state_of,
+    store_of,
+    url_of,
+    without_secrets,
 )
+
+__all__ = [
+    "FileInfo",
+    "RangeReader",
+    "check_url",
+    "copy_to",
+    "delete",
+    "info",
+    "is_url",
+    "matching",
+    "pinned",
+    "read",
+    "read_range",
+    "under",
+    "write",
+]
 
 _T = TypeVar("_T")
 _WAITS = (0.5, 2.0)  #: seconds before each further attempt
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _MAGIC = re.compile(r"[*?[]")
-#: scheme -> package and extra that it needs
-_SCHEMES: dict[str, tuple[str, str] | None] = {"file": None, "memory": None, "s3": ("s3fs", "s3")}
-#: what a signed URL ends with; a lone `?` is a pattern's
-_QUERY = re.compile(r"\?[A-Za-z0-9_.~-]+=")
-_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_CREDENTIALS = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN) or AWS_PROFILE in the "
-    "environment of every process that reads it"
-)
 #: classes and codes that are no PermissionError though the credentials are at fault
-_REFUSED = {"NoCredentialsError", "PartialCredentialsError", "InvalidToken", "TokenRefreshRequired"}
+_REFUSED = {
+    *("NoCredentialsError", "PartialCredentialsError", "InvalidToken", "TokenRefreshRequired"),
+    *("ClientAuthenticationError", "DefaultCredentialsError", "RefreshError", "GatedRepoError"),
+}
 #: classes of connections that broke and of bodies that were torn, in the libraries below
-_TORN = {"HTTPClientError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError"}
+_TORN = {
+    *("HTTPClientError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError"),
+    *("ServiceRequestError", "ServiceResponseError", "RemoteProtocolError", "NetworkError"),
+}
 #: what s3fs makes of SlowDown, ServiceUnavailable and InternalError
 _TRANSIENT = {errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)}
+#: answers by HTTP that say the same
+_REFUSALS, _AWAY = {401, 403}, {408, 429, 500, 502, 503, 504}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,42 +79,34 @@ class FileInfo:
     state: str  #: another one after each change: the ETag, or the time of change in nanoseconds
 
 
-def is_url(text: str) -> bool:
-    """Whether `text` is written as a URL; a path of a file system is none."""
-    return _URL.match(text) is not None
-
-
 def check_url(url: str) -> None:
     """Refuse a URL before anything is asked of it.
 
     Raises RemoteFileError: another scheme, no bucket, credentials or a signature in it (neither is
     shown); ConfigurationError: the package for its scheme is not installed.
     """
-    found = _URL.match(url)
-    scheme = found[1] if found else ""
-    if scheme not in _SCHEMES:
-        raise RemoteFileError(
-            f"{scheme or 'this'}:// is no address that files are read from; write one of "
-            f"{', '.join(f'{one}://' for one in _SCHEMES)}"
+    check_address(url)
+    require_package(url)
+
+
+def pinned(url: str) -> str:
+    """The URL at the commit that its revision names now, of `hf://`; any other URL as it is.
+
+    Raises RemoteFileError where there is no such repository or revision; ObjectStoreError.
+    """
+    if scheme_of(url) != "hf" or hub_file(url).pinned:
+        return url
+    there = hub_file(url)
+
+    def commit(*_: Any) -> str:
+        from huggingface_hub import HfApi
+
+        found = HfApi().repo_info(
+            there.repository, revision=there.revision, repo_type=there.kind, timeout=30
         )
-    rest = url[len(scheme) + 3 :]
-    place, _, key = rest.partition("/")
-    if scheme == "s3" and ("@" in place or ":" in place):
-        raise RemoteFileError(
-            f"s3://{HIDDEN}: a URL holds no credentials; write s3://BUCKET/KEY and {_CREDENTIALS}"
-        )
-    if scheme == "s3" and _QUERY.search(rest):
-        raise RemoteFileError(
-            f"{url.partition('?')[0]}?{HIDDEN}: a URL holds no signature; write s3://BUCKET/KEY "
-            f"and {_CREDENTIALS}"
-        )
-    if scheme == "s3" and not (_BUCKET.fullmatch(place) and key):
-        raise RemoteFileError(f"{url} names no bucket and key; write s3://BUCKET/KEY")
-    if scheme == "file" and (place or not key):
-        raise RemoteFileError(f"{url} names no path of this machine; write file:///PATH")
-    if not rest.strip("/"):
-        raise RemoteFileError(f"{url} names no file; write {scheme}://PATH")
-    _require(_SCHEMES[scheme])
+        return str(found.sha)
+
+    return there.at(_asked(url, commit))
 
 
 def info(url: str) -> FileInfo:
@@ -127,14 +139,29 @@ def under(prefix: str) -> list[FileInfo]:
         return [one for one in _listed(prefix, found) if not same_file(one, path)]
 
     def same_file(one: FileInfo, path: str) -> bool:
-        return _path(one.url).strip("/") == path.strip("/")
+        return path_of(one.url).strip("/") == path.strip("/")
 
     return _asked(prefix, listed)
 
 
-def read(url: str) -> bytes:
-    """All bytes of a file. Raises RemoteFileError, ObjectStoreError."""
-    return _asked(url, lambda files, path: bytes(files.cat_file(path)))
+def read(url: str, most: int | None = None) -> bytes:
+    """All bytes of a file, or the first `most`. Raises RemoteFileError, ObjectStoreError."""
+    part = {} if most is None else {"start": 0, "end": most, **exact(url)}
+    return _asked(url, lambda files, path: bytes(files.cat_file(path, **part)))
+
+
+def copy_to(url: str, path: Path) -> None:
+    """Copy a whole file to the local `path`, whose folder is there.
+
+    Raises RemoteFileError, ObjectStoreError, OSError where `path` cannot be written.
+    """
+    with atomic_file(path) as temporary:
+
+        def get(files: Any, name: str) -> None:
+            temporary.unlink(missing_ok=True)  # what an attempt before has left
+            files.get_file(name, str(temporary))
+
+        _asked(url, get)
 
 
 def read_range(url: str, start: int, stop: int) -> bytes:
@@ -144,7 +171,9 @@ def read_range(url: str, start: int, stop: int) -> bytes:
     """
     if stop <= start:
         return b""
-    content = _asked(url, lambda files, path: bytes(files.cat_file(path, start=start, end=stop)))
+    content = _asked(
+        url, lambda files, path: bytes(files.cat_file(path, start=start, end=stop, **exact(url)))
+    )
     if len(content) != stop - start:
         raise RemoteFileError(
             f"{url} holds {len(content):,} of the {stop - start:,} bytes at {start:,}: it was "
@@ -159,8 +188,11 @@ def write(url: str, content: bytes | Path) -> FileInfo:
     An older file of that name is replaced. Raises RemoteFileError, ObjectStoreError.
     """
 
+    if scheme_of(url) == "hf":
+        raise RemoteFileError(f"{url}: hf:// is read and not written; write to another store")
+
     def put(files: Any, path: str) -> FileInfo:
-        if _scheme(url) == "file":
+        if scheme_of(url) == "file":
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(Path(path)) as temporary:
                 _copy(content, files, str(temporary))
@@ -244,9 +276,9 @@ def _asked(url: str, request: Callable[[Any, str], _T]) -> _T:
     """The answer of a file system to a request about a path of its own."""
     check_url(url)
     for wait in (*_WAITS, None):
-        files = _file_system(url)
+        files = file_system(url)
         try:
-            return request(files, _path(url))
+            return request(files, path_of(url))
         except TransExplainError:
             raise
         except Exception as error:  # noqa: BLE001 - each library has a tree of its own
@@ -270,59 +302,20 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_leave_loop_behind)
 
 
-def _file_system(url: str) -> Any:
-    import fsspec
-
-    # a listing that is kept would hide what other processes wrote since
-    return fsspec.filesystem(_scheme(url), use_listings_cache=False)
-
-
-def _require(needed: tuple[str, str] | None) -> None:
-    if needed is None:
-        return
-    package, extra = needed
-    try:
-        __import__(package)
-    except ImportError:
-        raise ConfigurationError(
-            f"{package} is not installed, which {extra}:// needs: "
-            f"pip install 'transexplain[{extra}]'"
-        ) from None
-
-
-def _scheme(url: str) -> str:
-    return url.partition("://")[0]
-
-
-def _path(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return {"file": unquote(rest), "memory": "/" + rest.lstrip("/")}.get(scheme, rest)
-
-
 def _listed(url: str, found: dict[str, dict[str, Any]]) -> list[FileInfo]:
-    scheme = _scheme(url)
+    scheme = scheme_of(url)
     files = [
-        _described(_url(scheme, name), one) for name, one in found.items() if one["type"] == "file"
+        _described(url_of(scheme, name), one)
+        for name, one in found.items()
+        if one["type"] == "file"
     ]
     return sorted(files, key=lambda one: one.url)
-
-
-def _url(scheme: str, name: str) -> str:
-    """The URL of what a file system calls `name`."""
-    return Path(name).as_uri() if scheme == "file" else f"{scheme}://{name.lstrip('/')}"
 
 
 def _described(url: str, found: dict[str, Any]) -> FileInfo:
     if found["type"] != "file":
         raise FileNotFoundError(errno.ENOENT, "a folder, no file")
-    if _scheme(url) == "file":
-        state = str(Path(found["name"]).stat().st_mtime_ns)
-    elif _scheme(url) == "memory":
-        made = found["created"]  # a listing tells it in seconds
-        state = str(made if isinstance(made, float) else made.timestamp())
-    else:
-        state = found["ETag"].strip('"')
-    return FileInfo(url=url, size=int(found["size"]), state=state)
+    return FileInfo(url=url, size=int(found["size"]), state=state_of(scheme_of(url), found))
 
 
 def _copy(content: bytes | Path, files: Any, path: str) -> None:
@@ -347,8 +340,21 @@ def _names(error: Exception) -> set[str]:
     return classes | {_code(one) for one in causes}
 
 
+def _status(error: Exception) -> set[int]:
+    """Statuses by HTTP that an error and its causes tell of."""
+    found = set()
+    for one in _causes(error):
+        response = getattr(one, "response", None)
+        for status in (getattr(response, "status_code", None), getattr(one, "code", None)):
+            if isinstance(status, int):
+                found.add(status)
+    return found
+
+
 def _refused(error: Exception) -> bool:
-    return isinstance(error, PermissionError) or bool(_names(error) & _REFUSED)
+    if isinstance(error, PermissionError) or _names(error) & _REFUSED:
+        return True
+    return not isinstance(error, FileNotFoundError) and bool(_status(error) & _REFUSALS)
 
 
 def _transient(error: Exception) -> bool:
@@ -356,40 +362,35 @@ def _transient(error: Exception) -> bool:
         return False
     if isinstance(error, TimeoutError | ConnectionError) or _names(error) & _TORN:
         return True
+    if _status(error) & _AWAY:
+        return True
     return isinstance(error, OSError) and error.errno in _TRANSIENT
 
 
 def _explained(url: str, error: Exception) -> TransExplainError:
-    reason = _reason(error)
-    if isinstance(error, FileNotFoundError | IsADirectoryError):
-        return RemoteFileError(f"{url} does not exist or is no file; check the name, put it back")
+    reason = " ".join(without_secrets(str(error)).split()) or type(error).__name__
+    store = store_of(url)
+    if "NoSuchBucket" in _names(error):
+        bucket = url.partition("://")[2].partition("/")[0]
+        return RemoteFileError(f"{url}: there is no bucket {bucket!r}; check its name, or make it")
+    if isinstance(error, FileNotFoundError | IsADirectoryError) or 404 in _status(error):
+        private = f"; if it is private, {store.credentials}" if scheme_of(url) == "hf" else ""
+        return RemoteFileError(
+            f"{url} does not exist or is no file; check the name, put it back{private}"
+        )
     if "InvalidRange" in _names(error):
         return RemoteFileError(f"{url} was cut since it was listed; put it back or plan again")
-    if _scheme(url) != "s3":
-        return ObjectStoreError(f"{url} cannot be used ({reason}); check its disk and permissions")
-    if _refused(error):
+    if _refused(error) and store.credentials:
         return ObjectStoreError(
             f"{url}: access is refused ({reason}); the credentials are missing, have expired or do "
-            f"not allow this: {_CREDENTIALS}, then resume"
+            f"not allow this: {store.credentials}, then resume"
         )
     tried = f" after {len(_WAITS) + 1} attempts" if _transient(error) else ""
-    return ObjectStoreError(
-        f"{url} cannot be used{tried} ({reason}); check the store, AWS_ENDPOINT_URL and "
-        "AWS_DEFAULT_REGION, then resume"
-    )
+    resume = ", then resume" if store.credentials else ""
+    return ObjectStoreError(f"{url} cannot be used{tried} ({reason}); check {store.place}{resume}")
 
 
 def _code(error: BaseException) -> str:
     response = getattr(error, "response", None)
     code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
     return str(code or "")
-
-
-def _reason(error: Exception) -> str:
-    """What the library says, without queries (they hold signatures) and credentials."""
-    text = re.sub(r"\?[^\s'\")]+", f"?{HIDDEN}", str(error)) or type(error).__name__
-    for name in _SECRETS:
-        secret = os.environ.get(name, "")
-        if len(secret) >= 4:  # a shorter one stands in many words
-            text = text.replace(secret, HIDDEN)
-    return text

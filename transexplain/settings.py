@@ -2,11 +2,12 @@
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from transexplain.errors import ConfigurationError
+from transexplain.remote_stores import check_address, is_url
 
 #: `auto`: steps that recur are traced and replayed; `eager`: never
 StepPolicy = Literal["auto", "eager"]
@@ -24,6 +25,8 @@ class Settings:
     broker_url: str = field(default="redis://127.0.0.1:6379/0", repr=False)
     broker_ca: Path | None = None  #: CA certificates of a broker with TLS; None: the system's
     snapshot_dir: Path = Path(".transexplain/snapshots")  #: Parquet snapshots; shared by a fleet
+    #: folder in an object store that runs have their snapshots in; "": workers share the one above
+    snapshot_url: str = ""
     queue: str = QUEUE  #: first part of the queues' names, key prefix at Redis
     lease_seconds: float = 60.0  #: a shard's lease, renewed at a third of it
     item_deadline: float = 300.0  #: seconds without progress after which a worker gives up
@@ -31,19 +34,29 @@ class Settings:
     host_processes: int | None = None
     model_memory: int | None = None  #: bytes of models that a process keeps; None: see ModelCache
 
+    def planning_only(self) -> "Settings":
+        """The same for a plan that no worker works on: its snapshot stays on this machine."""
+        return replace(self, snapshot_url="")
+
     @classmethod
     def from_environment(cls) -> "Settings":
         """Read `TRANSEXPLAIN_DATABASE_URL`, `_BROKER_URL`, `_SNAPSHOT_DIR`, `_QUEUE`, ...
 
-        Raises ConfigurationError for a number, a size or a secret's file that cannot be read.
+        Raises ConfigurationError for a number, a size or a secret's file that cannot be read, and
+        for a URL of snapshots that no store has.
         """
         default = cls()
         ca, memory = _env("BROKER_CA", ""), _env("MODEL_MEMORY", "")
+        snapshots = _env("SNAPSHOT_DIR", str(default.snapshot_dir))
+        remote = is_url(snapshots)
+        if remote:
+            check_address(snapshots)
         return cls(
             database_url=secret("DATABASE_URL") or default.database_url,
             broker_url=secret("BROKER_URL") or default.broker_url,
             broker_ca=Path(ca) if ca else None,
-            snapshot_dir=Path(_env("SNAPSHOT_DIR", str(default.snapshot_dir))),
+            snapshot_dir=cache_dir() / "snapshots" if remote else Path(snapshots),
+            snapshot_url=snapshots if remote else "",
             queue=_env("QUEUE", default.queue),
             lease_seconds=_seconds("LEASE_SECONDS", default.lease_seconds),
             item_deadline=_seconds("ITEM_DEADLINE", default.item_deadline),
@@ -76,6 +89,13 @@ def step_policy() -> StepPolicy:
         if found == policy:
             return policy
     raise ConfigurationError(f"TRANSEXPLAIN_STEPS={found!r} is none of {', '.join(policies)}")
+
+
+def cache_dir() -> Path:
+    """Folder of this machine for copies of what lies in object stores: `TRANSEXPLAIN_CACHE_DIR`."""
+    given = _env("CACHE_DIR", "")
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "transexplain"
+    return Path(given or usual).expanduser()
 
 
 def secret(name: str) -> str | None:

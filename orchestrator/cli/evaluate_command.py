@@ -37,7 +37,7 @@ Items = Annotated[
 
 Queue = Annotated[bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")]
 ReportDir = Annotated[
-    Path, typer.Option("--out", "-o", "--report-dir", help="where the tables are written")
+    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the tables are written")
 ]
 
 
@@ -77,7 +77,7 @@ def _measure(
     prepared: "Prepared",
     settings: Settings,
     executor: "Executor",
-    report_dir: Path,
+    report_dir: opt.Place,
     output: opt.Output,
 ) -> None:
     """Create the run and drive it to its end."""

@@ -39,7 +39,8 @@ def compare(
         bool, typer.Option("--force", help="compare although more than the model differs")
     ] = False,
     report_dir: Annotated[
-        Path, typer.Option("--out", "-o", "--report-dir", help="where the report is written")
+        opt.Place,
+        opt.place_option("--out", "-o", "--report-dir", help="where the report is written"),
     ] = Path("audits"),
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
@@ -175,7 +176,7 @@ Target = Annotated[
 Class = Annotated[str | None, typer.Option("--class", help="look at this class alone")]
 Sample = Annotated[int, typer.Option("--sample", help="largest number of items of a class")]
 ReportDir = Annotated[
-    Path, typer.Option("--out", "-o", "--report-dir", help="where the files are written")
+    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the files are written")
 ]
 
 

@@ -4,18 +4,24 @@ warnings.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import typer
 
 from transexplain.errors import ConfigurationError
+from transexplain.remote_paths import any_path
 from transexplain.settings import Settings, processes_of
 
 if TYPE_CHECKING:
     from orchestrator.dispatch.executors import Executor
     from orchestrator.serve.live_desk import LiveSettings
+    from transexplain.remote_paths import AnyPath
     from transexplain.store.database import Database
     from transexplain.types.plans import Modality
+
+    Place: TypeAlias = AnyPath
+else:
+    Place = Any  # typer takes no union; what is given becomes a path or a URL by its `parser`
 
 #: how a verb says what it does: bars and sentences, nothing, or lines of JSON
 Output = Literal["bar", "quiet", "json"]
@@ -187,8 +193,20 @@ EvaluationOverrides = Annotated[
 ]
 OutputMode = Annotated[Output, OutputOptions()]
 SpecPath = Annotated[
-    Path | None, typer.Argument(help="audit specification (YAML); options override it")
+    Place | None,
+    typer.Argument(
+        parser=any_path,
+        metavar="[SPEC]",
+        help="audit specification (YAML), a path or URL; options override it",
+    ),
 ]
+
+
+def place_option(*names: str, help: str) -> Any:
+    """An option whose value is a path of this machine or a URL."""
+    return typer.Option(*names, parser=any_path, metavar="PATH", help=help)
+
+
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", help="parameter of the method, e.g. --param gamma=0.25"),

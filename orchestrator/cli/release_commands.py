@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError
+from transexplain.remote_paths import write_whole
 from transexplain.reports.exports import EXPORTS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def gate(
         Path, typer.Option("--policy", help="the policy that the run must meet (YAML)")
     ],
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="write the rules as JUnit XML, too")
+        opt.Place | None, opt.place_option("--junit", help="write the rules as JUnit XML, too")
     ] = None,
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
@@ -65,8 +65,11 @@ def _print(found: "Verdict") -> None:
 
 Format = Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="file, or folder for csv; default: print, if it is a text"),
+    opt.Place | None,
+    opt.place_option(
+        *("--output", "--out", "-o"),
+        help="file, or folder for csv; default: print, if it is a text",
+    ),
 ]
 
 
@@ -93,7 +96,8 @@ def export(
 _COLOURS = {"PASS": typer.colors.GREEN, "FAIL": typer.colors.RED, "NOTE": typer.colors.YELLOW}
 
 ManifestOutput = Annotated[
-    Path | None, typer.Option("--output", "-o", help="write it there and print its hashes")
+    opt.Place | None,
+    opt.place_option("--output", "-o", help="write it there and print its hashes"),
 ]
 Items = Annotated[int, typer.Option("--items", min=0, help="items that are explained again")]
 Tolerance = Annotated[
@@ -143,8 +147,7 @@ def manifest(
         typer.echo(made.text, nl=False)
         return
     try:
-        with atomic_file(output) as partial:
-            partial.write_bytes(made.text)
+        write_whole(output, made.text)
     except OSError as error:
         raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
     typer.echo(f"inputs {made.name}\nmanifest {made.sha256}")

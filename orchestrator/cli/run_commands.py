@@ -42,7 +42,7 @@ def validate(
     """Check an audit without running it: every row, labels, mentions, one item explained."""
     from orchestrator.plan.data_check import check_data
 
-    prepared = prepare(spec, overrides, set_, Settings.from_environment())
+    prepared = prepare(spec, overrides, set_, Settings.from_environment().planning_only())
     plan = prepared.plan
     found = check_data(prepared)
     for line in found.lines():
@@ -78,7 +78,7 @@ def plan(
     from orchestrator.plan.estimate import estimate
     from orchestrator.spec.evaluation_section import evaluation_estimate
 
-    prepared = prepare(spec, overrides, set_, Settings.from_environment())
+    prepared = prepare(spec, overrides, set_, Settings.from_environment().planning_only())
     found = estimate(prepared)
     measured = evaluation_estimate(prepared.plan)
     if json_:
@@ -94,7 +94,7 @@ def plan(
 
 
 def prepare(
-    spec: Path | None,
+    spec: opt.Place | None,
     overrides: dict[str, Any],
     set_: list[str] | None,
     settings: Settings,
@@ -113,7 +113,8 @@ def prepare(
 
 
 ReportDir = Annotated[
-    Path, typer.Option("--out", "-o", "--report-dir", help="folder that the report is written to")
+    opt.Place,
+    opt.place_option("--out", "-o", "--report-dir", help="folder that the report is written to"),
 ]
 Wait = Annotated[
     bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
@@ -309,7 +310,7 @@ def announce(state: "RunProgress", output: opt.Output) -> None:
 
 
 def work_and_report(
-    store: "Database", run_id: str, work: Work, report_dir: Path, output: opt.Output
+    store: "Database", run_id: str, work: Work, report_dir: opt.Place, output: opt.Output
 ) -> None:
     """Do `work` under a progress bar, write and print the report, and end with its exit code.
 

@@ -23,6 +23,7 @@ from orchestrator.cli.receiver_commands import (
     receivers_named,
 )
 from transexplain.errors import ConfigurationError
+from transexplain.remote_paths import any_path
 
 if TYPE_CHECKING:
     from transexplain.settings import Settings
@@ -33,7 +34,7 @@ Work = Annotated[
     bool, typer.Option("--work", help="work the runs off here instead of on the queue")
 ]
 ReportDir = Annotated[
-    Path, typer.Option("--out", "-o", "--report-dir", help="folder of the reports")
+    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="folder of the reports")
 ]
 #: seconds between two ticks
 EVERY = 30.0
@@ -51,7 +52,10 @@ def schedule_group() -> typer.Typer:
 
 def add(  # noqa: PLR0913 - what a schedule is made of
     name: Name,
-    spec: Annotated[Path, typer.Argument(help="audit specification (YAML)")],
+    spec: Annotated[
+        opt.Place,
+        typer.Argument(parser=any_path, metavar="SPEC", help="audit specification (YAML)"),
+    ],
     *,
     cron: Annotated[
         str, typer.Option("--cron", help='minute hour day month weekday, e.g. "0 3 * * *"')
@@ -228,7 +232,7 @@ def beat(
 
 
 def _dispatch(
-    store: "Database", settings: "Settings", made: list[str], report_dir: Path | None
+    store: "Database", settings: "Settings", made: list[str], report_dir: opt.Place | None
 ) -> None:
     """Execute the runs here and report, or send them to workers; then post finished verdicts."""
     from orchestrator.dispatch import finish

@@ -309,7 +309,8 @@ def report(
     run_id: opt.RunId = "latest",
     *,
     report_dir: Annotated[
-        Path, typer.Option("--out", "-o", "--report-dir", help="folder that files are written to")
+        opt.Place,
+        opt.place_option("--out", "-o", "--report-dir", help="folder that files are written to"),
     ] = Path("audits"),
     checked: Annotated[
         Path | None,

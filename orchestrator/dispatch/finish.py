@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.console import Console
 
 from transexplain.analysis.groups.matching_sheet import Precision, checked_precisions
-from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import Registry
+from transexplain.remote_paths import AnyPath, write_whole
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.report_records import Summary
@@ -75,8 +75,8 @@ _PLAIN = ReportOptions()
 
 
 def report(
-    db: Database, run_id: str, folder: Path, wanted: ReportOptions = _PLAIN, *, show: bool = True
-) -> tuple[Sequence[Statement], list[Path]]:
+    db: Database, run_id: str, folder: AnyPath, wanted: ReportOptions = _PLAIN, *, show: bool = True
+) -> tuple[Sequence[Statement], list[AnyPath]]:
     """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
 
     Returns the headline and the files that were written.
@@ -112,8 +112,8 @@ def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> str:
 
 
 def write_reports(
-    db: Database, run_id: str, folder: Path, wanted: ReportOptions = _PLAIN
-) -> tuple[Summary, list[Path]]:
+    db: Database, run_id: str, folder: AnyPath, wanted: ReportOptions = _PLAIN
+) -> tuple[Summary, list[AnyPath]]:
     """Write an audit's report in every format into `folder`; returns what it says, and where.
 
     Raises ConfigurationError where the folder cannot be written.
@@ -126,7 +126,7 @@ def write_reports(
     return summary, [*paths, _write_manifest(db, summary.audited.run_id, folder / name)]
 
 
-def write_comparison(summary: DriftSummary, folder: Path) -> None:
+def write_comparison(summary: DriftSummary, folder: AnyPath) -> None:
     """Write and print what two runs compared say, in every format.
 
     Raises ConfigurationError where the folder cannot be written.
@@ -135,7 +135,7 @@ def write_comparison(summary: DriftSummary, folder: Path) -> None:
     _print(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
 
 
-def write_strategies(report: "StrategyReport", folder: Path) -> None:
+def write_strategies(report: "StrategyReport", folder: AnyPath) -> None:
     """Write and print what strategy discovery found.
 
     Raises ConfigurationError where the folder cannot be written.
@@ -144,8 +144,8 @@ def write_strategies(report: "StrategyReport", folder: Path) -> None:
     _print(report.headline, _write(STRATEGY_REPORTS, report, stem))
 
 
-def _write(forms: Registry, summary: Report, stem: Path) -> list[Path]:
-    paths = []
+def _write(forms: Registry, summary: Report, stem: AnyPath) -> list[AnyPath]:
+    paths: list[AnyPath] = []
     for form in forms:
         path = stem.with_name(f"{stem.name}.{form}")
         _write_whole(path, forms.load(form)(summary).encode())
@@ -153,14 +153,14 @@ def _write(forms: Registry, summary: Report, stem: Path) -> list[Path]:
     return paths
 
 
-def _write_manifest(db: Database, run_id: str, stem: Path) -> Path:
+def _write_manifest(db: Database, run_id: str, stem: AnyPath) -> AnyPath:
     """Write the manifest beside a report; its name begins differently, as a report is JSON too."""
     path = stem.with_name(f"manifest-{stem.name}.json")
     _write_whole(path, manifest_of(db, run_id).text)
     return path
 
 
-def _write_signature(paths: Sequence[Path], run_id: str, signer: "CryptoSigner") -> Path:
+def _write_signature(paths: Sequence[AnyPath], run_id: str, signer: "CryptoSigner") -> AnyPath:
     """Write the signature beside the files of a report; its name begins as a manifest's does."""
     from transexplain.provenance.report_signature import signature_text
 
@@ -169,18 +169,16 @@ def _write_signature(paths: Sequence[Path], run_id: str, signer: "CryptoSigner")
     return path
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _write_whole(path: AnyPath, content: bytes) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as partial:
-            partial.write_bytes(content)
+        write_whole(path, content)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write the report {path}: {error.strerror}. Choose another --out"
         ) from error
 
 
-def print_summary(summary: Summary, paths: list[Path]) -> None:
+def print_summary(summary: Summary, paths: list[AnyPath]) -> None:
     """The findings for a terminal."""
     _print((*summary.headline, *_closing(summary)), paths)
 
@@ -196,7 +194,7 @@ def _closing(summary: Summary) -> list[Statement]:
     return [Statement(kind="fact", text=text)]
 
 
-def _print(statements: Sequence[Statement], paths: Sequence[Path]) -> None:
+def _print(statements: Sequence[Statement], paths: Sequence[AnyPath]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for statement in statements:
         console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)

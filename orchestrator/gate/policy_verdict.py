@@ -4,12 +4,12 @@ with.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from xml.etree import ElementTree
 
 from orchestrator.gate.policy import DriftRule, Policy
 from orchestrator.gate.policy_checks import Check, at_least, at_most, checks, finished, not_measured
 from transexplain.errors import ConfigurationError
+from transexplain.remote_paths import AnyPath
 from transexplain.reports.exports.export_run import write_text
 from transexplain.reports.phrasing import named, xml_text
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
@@ -159,7 +159,7 @@ def junit_xml(found: Verdict) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def write_junit(found: Verdict, path: Path) -> None:
+def write_junit(found: Verdict, path: AnyPath) -> None:
     """Write `junit_xml`; raises ConfigurationError where `path` cannot be written."""
     write_text(path, junit_xml(found))
 

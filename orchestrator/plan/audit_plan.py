@@ -16,6 +16,7 @@ from orchestrator.spec.planned_groups import group_fields
 from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
+from transexplain.data.snapshot_pieces import published
 from transexplain.errors import ConfigurationError, EngineError, ModelLoadError, TargetError
 from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
@@ -81,6 +82,8 @@ def prepare_audit(
 ) -> Prepared:
     """Load the model, snapshot the data, check everything, and explain one item.
 
+    Where settings name a store for snapshots, the workers' pieces lie there at the end.
+
     With task `evaluation` the plan measures explanations of every item and keeps none. A `model`
     that is in memory already stands for the one that the specification names.
 
@@ -114,7 +117,7 @@ def prepare_audit(
             _try_one(plan, first, model)
     plan, more = _with_evaluation(plan, spec, task, model, first)
     return Prepared(
-        plan=plan,
+        plan=replace(plan, dataset=published(plan.dataset, plan.shard_size, settings)),
         shards=shards,
         model=model,
         warnings=(*warnings, *more),

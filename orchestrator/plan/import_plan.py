@@ -1,7 +1,7 @@
 """Plans an import of attributions made elsewhere: an audit without a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from orchestrator.plan.audit_plan import label_warning
@@ -12,6 +12,7 @@ from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
 from transexplain.data.attribution_rows import AttributionColumns
 from transexplain.data.shard_reader import items_per_shard, make_shards
+from transexplain.data.snapshot_pieces import published
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.items import Unit
@@ -69,8 +70,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
     """
     _check(request)
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
-    sink = spec.payload.planned()
-    labels = _labels(spec, request)
+    labels, sink = _labels(spec, request), spec.payload.planned()
     own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
@@ -84,7 +84,6 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         ),
         settings.snapshot_dir,
     )
-    size = items_per_shard(spec.shard_size, read.dataset.rows)
     plan = AuditPlan(
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
@@ -92,7 +91,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         method=MethodSpec(name=request.method, params={"unit": request.unit}),
         targets=read.targets,
         labels=labels,
-        shard_size=size,
+        shard_size=items_per_shard(spec.shard_size, read.dataset.rows),
         payload=spec.payload.form,
         sink=sink,
         tolerance=spec.tolerance,
@@ -103,8 +102,11 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
     )
     favourable_answers(plan)  # refused before a run is made
     clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
-    warnings = (*_warnings(plan, read), *clusters)
-    return Imported(plan=plan, shards=make_shards(read.dataset.rows, size), warnings=warnings)
+    return Imported(
+        plan=replace(plan, dataset=published(plan.dataset, plan.shard_size, settings)),
+        shards=make_shards(read.dataset.rows, plan.shard_size),
+        warnings=(*_warnings(plan, read), *clusters),
+    )
 
 
 def _check(request: ImportRequest) -> None:

@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.dispatch import queue
 from orchestrator.plan import Prepared, prepare_audit
@@ -13,6 +12,7 @@ from orchestrator.schedule.fire_times import check, latest
 from orchestrator.schedule.verdict_posts import deliver
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
+from transexplain.remote_paths import AnyPath
 from transexplain.reports.sql_results import close_forgotten
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
@@ -113,7 +113,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     settings: Settings,
     *,
     name: str,
-    spec: Path,
+    spec: AnyPath,
     overrides: Sequence[str] = (),
     cron: str,
     time_zone: str = "UTC",
@@ -133,7 +133,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     for receiver in receivers:
         verdict_posts.check_receiver(receiver)
     audit = load_spec(spec, settings=overrides).absolute()
-    log_warnings(name, prepare_audit(audit, settings).warnings)
+    log_warnings(name, prepare_audit(audit, settings.planning_only()).warnings)
     planned = Planned(
         name=name,
         cron=cron,

@@ -33,6 +33,7 @@ from orchestrator.spec.spec_document import (
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import LEARNED, read_facts
 from transexplain.methods.method_table import explainer_of
+from transexplain.remote_paths import AnyPath
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
 from transexplain.types.scores import ExactPlan, MethodSpec
@@ -268,14 +269,14 @@ OPTIONS: Mapping[str, Any] = {
 
 
 def load_spec(
-    path: Path | None = None,
+    path: AnyPath | None = None,
     overrides: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> AuditSpec:
     """Read a specification.
 
     Args:
-        path: YAML file; None when everything comes from `overrides`.
+        path: YAML file, also at a URL; None when everything comes from `overrides`.
         overrides: top-level keys from command-line options; None values are ignored.
         settings: `a.b=c` texts (`--set`); the value is read as YAML.
 
@@ -288,5 +289,6 @@ def load_spec(
     spec = validated(AuditSpec, document, what, SECTIONS)
     if spec.redact is None:
         return spec
-    redact = spec.redact.with_hook_file(path.parent if path else None)
+    folder = path.parent if isinstance(path, Path) else None
+    redact = spec.redact.with_hook_file(folder)
     return spec if redact is spec.redact else spec.model_copy(update={"redact": redact})

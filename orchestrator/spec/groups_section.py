@@ -1,7 +1,6 @@
 """The section `groups`: which entity groups are compared, and how."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import typer
@@ -18,6 +17,7 @@ from transexplain.analysis.groups.entity_recogniser import (
 )
 from transexplain.analysis.groups.lexicon import BUILTIN
 from transexplain.errors import LexiconError, SpecError
+from transexplain.remote_paths import AnyPath, any_path
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import (
@@ -286,8 +286,8 @@ def is_in(name: str, wanted: str) -> bool:
     return name == wanted or name.startswith(f"{wanted}/")
 
 
-def _place(lexicon: str) -> Path | str:
-    return lexicon if lexicon.startswith(BUILTIN) else Path(lexicon)
+def _place(lexicon: str) -> AnyPath | str:
+    return lexicon if lexicon.startswith(BUILTIN) else any_path(lexicon)
 
 
 def _absolute(lexicon: str) -> str:

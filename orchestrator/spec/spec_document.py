@@ -16,7 +16,16 @@ from pydantic import (
 )
 
 from transexplain.errors import ConfigurationError, SpecError, did_you_mean, reason_of
-from transexplain.parsing import UnreadableError, read_text, read_yaml, refuse_unstorable
+from transexplain.parsing import (
+    LARGEST,
+    UnreadableError,
+    read_text,
+    read_yaml,
+    refuse_unstorable,
+    text_of,
+)
+from transexplain.remote_paths import AnyPath, RemotePath, any_path
+from transexplain.remote_stores import is_url
 
 
 class Strict(BaseModel):
@@ -75,12 +84,17 @@ def from_text(section: type[Section]) -> BeforeValidator:
 
 
 def absolute_path(path: str) -> str:
-    """A path that is found from every folder."""
-    return str(Path(path).expanduser().absolute())
+    """A path that is found from every folder; a URL is one, unless it holds credentials.
+
+    Raises RemoteFileError for a URL that no store has, or with credentials or a signature.
+    """
+    return str(any_path(path).absolute())
 
 
 def absolute_if_exists(source: str) -> str:
-    """The absolute path of a file or folder that exists; hub ids and the like as they are."""
+    """The absolute path of a file or folder that exists; hub ids, URLs and the like as they are."""
+    if is_url(source):
+        return absolute_path(source)
     return absolute_path(source) if Path(source).expanduser().exists() else source
 
 
@@ -89,10 +103,13 @@ Spec = TypeVar("Spec", bound=Section)
 Sections = Mapping[str, type[Section]]
 
 
-def read_document(path: Path, what: str, begins: str) -> dict[str, Any]:
+def read_document(path: AnyPath, what: str, begins: str) -> dict[str, Any]:
     """The mapping in a YAML file; SpecError names the file and how `what` begins."""
     try:
-        text = read_text(path)
+        if isinstance(path, RemotePath):
+            text = text_of(path.read_bytes(LARGEST + 1))
+        else:
+            text = read_text(path)
     except (OSError, UnicodeDecodeError, UnreadableError) as error:
         raise SpecError(
             f"cannot read the {what} specification {path}: {reason_of(error)}"

@@ -10,7 +10,7 @@ import pytest
 
 from transexplain.data import snapshot, source_files
 from transexplain.data.snapshot import prepare
-from transexplain.errors import DataSourceError
+from transexplain.errors import DataSourceError, RemoteFileError
 from transexplain.types.plans import DatasetSpec
 
 
@@ -177,7 +177,7 @@ def test_globs_join_files_in_sorted_order(tmp_path: Path, load):
         ({"source": "x.tsv", "text": "text", "image": "key"}, "not both"),
         ({"source": "x.ods"}, r"\.csv, \.tsv, \.jsonl, \.parquet, \.xlsx"),
         ({"source": "."}, "imagefolder:."),
-        ({"source": "hf:org/name@rev:train"}, "not read yet"),
+        ({"source": "hf:org/name@rev:train"}, "hf://datasets/ORG/NAME@REVISION"),
         ({"source": "https://host/x.csv"}, "download it first"),
         ({"source": "imagefolder:no/such"}, "'no/such' is not a folder"),
         ({"source": "imagefolder:.", "label": "y"}, "no columns"),
@@ -186,7 +186,7 @@ def test_globs_join_files_in_sorted_order(tmp_path: Path, load):
 def test_what_cannot_be_read_is_reported(options, says, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.ods").write_bytes(b"PK")
-    with pytest.raises(DataSourceError, match=says):
+    with pytest.raises((DataSourceError, RemoteFileError), match=says):
         prepare(DatasetSpec(**options), tmp_path / "a")
 
 

@@ -26,6 +26,7 @@ class FaultyS3:
         self.refusal = ""  #: code of the error that every request is answered by
         self.failed: list[str] = []
         self.given = 0  #: bytes of bodies of GET requests for objects
+        self.bodies: list[tuple[str, int]] = []  #: path and bytes of each of them
         self.requests: list[tuple[str, str]] = []  #: method and path
         self.port = 0
 
@@ -49,6 +50,7 @@ class FaultyS3:
         body = b"".join(self._application(environ, start))
         if environ["REQUEST_METHOD"] == "GET" and not environ["QUERY_STRING"]:
             self.given += len(body)
+            self.bodies.append((environ["PATH_INFO"], len(body)))
         return _torn(environ, body) if way == "torn" else [body]
 
 

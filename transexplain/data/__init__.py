@@ -26,7 +26,7 @@ FORMATS = Registry(
         "csv": "transexplain.data.file_formats:open_csv",
         "tsv": "transexplain.data.file_formats:open_tsv",
         "jsonl": "transexplain.data.file_formats:open_jsonl",
-        "parquet": "transexplain.data.file_formats:open_parquet",
+        "parquet": "transexplain.data.parquet_files:open_parquet",
         "xlsx": "transexplain.data.workbooks:open_workbook",
         "tar": "transexplain.data.tar_files:open_tar",
     },

@@ -16,6 +16,7 @@ from transexplain.data.source_files import Problem, RawRow, Record, printable, s
 from transexplain.data.source_paths import expand
 from transexplain.data.table_source import detected_in, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
+from transexplain.remote_paths import AnyPath
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Unit
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
 from transexplain.types.tokens import Token
@@ -131,7 +132,7 @@ class AttributionSource:
         self.detected = detected_in(self._paths, spec)
         self.seen = _Seen()
 
-    def files(self) -> Sequence[Path]:
+    def files(self) -> Sequence[AnyPath]:
         """The files in reading order."""
         return self._paths
 

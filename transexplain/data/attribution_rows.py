@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from transexplain.data.token_alignment import (
     span_of,
 )
 from transexplain.errors import DataSourceError, ItemError, TargetError
+from transexplain.remote_paths import AnyPath
 from transexplain.types.targets import ClassNames, label_index
 from transexplain.types.tokens import Token
 
@@ -59,7 +59,7 @@ class AttributionColumns:
         """The columns of an item itself, without its attributions."""
         return tuple(name for name in (*self.meta, self.cluster, self.template) if name)
 
-    def resolve(self, table: Table, path: Path) -> dict[str, str]:
+    def resolve(self, table: Table, path: AnyPath) -> dict[str, str]:
         """Meaning -> column of the file `path`, for those that it has.
 
         Raises DataSourceError naming the columns there and those wanted: a column that was named
@@ -81,7 +81,7 @@ class AttributionColumns:
         self._check(found, table, path)
         return found
 
-    def _check(self, found: Mapping[str, str], table: Table, path: Path) -> None:
+    def _check(self, found: Mapping[str, str], table: Table, path: AnyPath) -> None:
         missing = [name for name in ("text", "scores") if name not in found]
         if "tokens" not in found and "offsets" not in found:
             missing.append("tokens (or offsets)")

@@ -31,6 +31,7 @@ from transexplain.data.source_paths import expand
 from transexplain.data.table_source import format_of, open_table, resolve
 from transexplain.errors import DataSourceError
 from transexplain.remote_files import FileInfo
+from transexplain.remote_stores import is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
 #: bytes of source files up to which `snapshot: auto` copies them
@@ -109,8 +110,8 @@ def _unsuited(source: str) -> Iterator[str]:
 def _files(source: str) -> list[FileInfo]:
     """The files that a path, a URL or a glob of them means, sorted."""
     location = source.removeprefix("files:")
-    if remote_files.is_url(location):
-        return remote_files.matching(location)
+    if is_url(location):
+        return remote_files.matching(remote_files.pinned(location))
     return [info_of(str(path)) for path in expand(location)]
 
 
@@ -216,7 +217,7 @@ class _Planning:
         except (OSError, pa.ArrowException, ValueError) as error:
             raise DataSourceError(f"cannot read {place}: {printable(str(error))}") from error
         columns = resolve(self.spec, Table(columns=names, rows=_no_rows), Path(place))
-        whole = self.hashed and not remote_files.is_url(place)
+        whole = self.hashed and not is_url(place)
         return ListedFile(
             info=info,
             sha256=file_digest(Path(place)) if whole else "",
@@ -291,7 +292,7 @@ def _kept(path: Path) -> LineIndex | None:
 @contextmanager
 def _local_head(info: FileInfo) -> Iterator[Path]:
     """A local file with the beginning of this one, or the file itself."""
-    if not remote_files.is_url(info.url):
+    if not is_url(info.url):
         yield Path(info.url)
         return
     with tempfile.TemporaryDirectory() as folder:

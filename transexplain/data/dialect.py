@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
 from typing import IO
 
 from transexplain.data.source_files import printable, unreadable
+from transexplain.remote_paths import AnyPath, RemotePath, state_of
 from transexplain.types.plans import DatasetSpec
 
 UTF8 = "utf-8"
@@ -47,7 +47,7 @@ class Dialect:
     detected: str = ""  #: what was detected and is not usual, for a reader; "": nothing
 
 
-def dialect_of(path: Path, spec: DatasetSpec, usual: str | None = None) -> Dialect:
+def dialect_of(path: AnyPath, spec: DatasetSpec, usual: str | None = None) -> Dialect:
     """The dialect that the specification gives; what it leaves open is detected in the file.
 
     Args:
@@ -60,15 +60,15 @@ def dialect_of(path: Path, spec: DatasetSpec, usual: str | None = None) -> Diale
 
     Raises DataSourceError where the file cannot be read, or there is no such encoding.
     """
-    state = path.stat() if path.exists() else None
-    seen = (state.st_mtime_ns, state.st_size) if state else (0, 0)
-    return _dialect(path, seen, spec.encoding, spec.delimiter, usual)
+    there = isinstance(path, RemotePath) or path.exists()
+    state = state_of(path) if there else (0, 0)
+    return _dialect(path, state, spec.encoding, spec.delimiter, usual)
 
 
 @lru_cache(maxsize=1024)
 def _dialect(
-    path: Path,
-    state: tuple[int, int],
+    path: AnyPath,
+    state: tuple[int | str, int],
     encoding: str | None,
     delimiter: str | None,
     usual: str | None,
@@ -85,7 +85,7 @@ def _dialect(
     return Dialect(encoding, delimiter, ", ".join(notes))
 
 
-def _encoding_of(path: Path) -> tuple[str, str]:
+def _encoding_of(path: AnyPath) -> tuple[str, str]:
     """The encoding of a file, and a note about it; "" where it is UTF-8."""
     with _first_lines(path) as lines:
         first = next(lines, b"")
@@ -129,7 +129,7 @@ def _best_guess(some: bytes) -> str:
     return _CANDIDATES[0] if _CANDIDATES[0] in as_good else best.encoding
 
 
-def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
+def _delimiter_of(path: AnyPath, encoding: str, usual: str) -> str:
     """The delimiter of the header line: the usual one, or the most frequent other one."""
     with _first_lines(path) as lines:
         head = b"".join(islice(lines, 1 if encoding not in ("utf-16", "utf-32") else 50))
@@ -141,7 +141,7 @@ def _delimiter_of(path: Path, encoding: str, usual: str) -> str:
 
 
 @contextmanager
-def _first_lines(path: Path) -> Iterator[Iterator[bytes]]:
+def _first_lines(path: AnyPath) -> Iterator[Iterator[bytes]]:
     """The beginnings of a file's lines."""
     try:
         with ExitStack() as stack:

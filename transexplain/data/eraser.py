@@ -14,6 +14,8 @@ from transexplain.data.item_marks import BAD_EVIDENCE, spans_json
 from transexplain.data.source_files import Problem, RawRow, Record, inside, printable
 from transexplain.data.table_source import spelled, text_of
 from transexplain.errors import DataSourceError, ItemError
+from transexplain.local_copies import folder_here
+from transexplain.remote_paths import AnyPath
 from transexplain.types.plans import DatasetSpec, Modality
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -39,25 +41,27 @@ class EraserSource:
                 "evidence, spans, meta, cluster and template"
             )
         name, _, split = location.rpartition("#")
-        folder = Path(name or location).expanduser()
-        if not folder.is_dir():
-            raise DataSourceError(f"{str(folder)!r} is not a folder (in {Path.cwd()})")
-        self._folder = folder.resolve()
+        self._copy = folder_here(name or location)
+        self._folder = self._copy.folder
         self._spec = spec
         self._split = self._find(split if name else "")
         self._docs = _first_file(self._folder, "docs")
         if self._docs is None and not (self._folder / "docs").is_dir():
-            raise DataSourceError(f"{folder} holds neither docs.jsonl(.gz) nor a folder docs")
+            raise DataSourceError(
+                f"{name or location} holds neither docs.jsonl(.gz) nor a folder docs"
+            )
         self.modality: Modality = "text"
         self.root = ""
         self.numbered, self.named, self.marked = False, True, True
 
-    def files(self) -> Sequence[Path]:
+    def files(self) -> Sequence[AnyPath]:
         """The annotations and the documents."""
         if self._docs is not None:
-            return [self._split, self._docs]
-        documents = (self._folder / "docs").rglob("*")
-        return [self._split, *sorted(path for path in documents if path.is_file())]
+            found = [self._split, self._docs]
+        else:
+            documents = (self._folder / "docs").rglob("*")
+            found = [self._split, *sorted(path for path in documents if path.is_file())]
+        return [self._copy.original(path) for path in found]
 
     def records(self) -> Generator[Record]:
         """One record per annotation."""

@@ -1,29 +1,17 @@
-"""Reads rows of delimited text, JSON lines and Parquet files."""
+"""Reads rows of delimited text and of JSON lines."""
 
 import csv
 import gzip
 import io
 import json
-import shutil
-import tempfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain, islice
-from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar, cast
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import IO, Protocol, TypeVar, cast
 
 from transexplain.data.dialect import USUAL, UTF8, dialect_of
-from transexplain.data.parquet_pictures import (
-    TOGETHER,
-    holds_pictures,
-    plain_column,
-)
-from transexplain.data.picture_places import packed_cells
 from transexplain.data.source_files import (
     MAX_ROW,
     Problem,
@@ -34,6 +22,7 @@ from transexplain.data.source_files import (
 )
 from transexplain.errors import DataSourceError
 from transexplain.parsing import refuse_depth
+from transexplain.remote_paths import AnyPath
 from transexplain.types.plans import DatasetSpec
 
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -64,7 +53,7 @@ class _AsUtf8:
 
 
 @contextmanager
-def open_lines(path: Path, encoding: str = UTF8) -> Iterator[Iterator[bytes | Problem]]:
+def open_lines(path: AnyPath, encoding: str = UTF8) -> Iterator[Iterator[bytes | Problem]]:
     """The lines of `path` in UTF-8 with their terminators, without a byte-order mark.
 
     Only a line feed ends a line; a line beyond `MAX_ROW` bytes is a Problem and is skipped.
@@ -87,7 +76,7 @@ def open_lines(path: Path, encoding: str = UTF8) -> Iterator[Iterator[bytes | Pr
             yield lines_of(reader, path)
 
 
-def lines_of(stream: _Lines, path: Path, *, beginning: bool = True) -> Iterator[bytes | Problem]:
+def lines_of(stream: _Lines, path: AnyPath, *, beginning: bool = True) -> Iterator[bytes | Problem]:
     """As `open_lines` of a stream in UTF-8, at the `beginning` of the file or amid it."""
     first = beginning
     while line := _read_line(stream, path):
@@ -102,7 +91,7 @@ def lines_of(stream: _Lines, path: Path, *, beginning: bool = True) -> Iterator[
             yield _TOO_LONG
 
 
-def _read_line(stream: _Lines, path: Path) -> bytes:
+def _read_line(stream: _Lines, path: AnyPath) -> bytes:
     try:
         return stream.readline(MAX_ROW + 1)
     except UnicodeError as error:
@@ -127,7 +116,7 @@ _PEEK = 100  #: lines read ahead to learn which columns there are
 
 
 @contextmanager
-def open_jsonl(path: Path, spec: DatasetSpec) -> Iterator[Table]:
+def open_jsonl(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
     """A file with a JSON object per line; its columns are the keys of the first 100 objects.
 
     Raises DataSourceError where none of those lines is an object.
@@ -186,18 +175,18 @@ _UNQUOTED = "quoting: none reads quotes as plain characters"
 Cells = list[str] | Problem
 
 
-def open_csv(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+def open_csv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """A comma-separated file with a header line; RFC 4180 quoting unless the spec says none."""
     return _open(path, spec, "csv", quoted=spec.quoting != "none")
 
 
-def open_tsv(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+def open_tsv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """A tab-separated file with a header line; no quoting unless the spec says rfc4180."""
     return _open(path, spec, "tsv", quoted=spec.quoting == "rfc4180")
 
 
 @contextmanager
-def _open(path: Path, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator[Table]:
+def _open(path: AnyPath, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator[Table]:
     found = dialect_of(path, spec, USUAL[name])
     delimiter = found.delimiter
     with open_lines(path, found.encoding) as lines:
@@ -210,7 +199,7 @@ def _open(path: Path, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator
         )
 
 
-def _header(cells: Cells | None, path: Path) -> list[str]:
+def _header(cells: Cells | None, path: AnyPath) -> list[str]:
     if cells is None:
         raise DataSourceError(f"{path} is empty; its first line must name the columns")
     if isinstance(cells, Problem):
@@ -333,73 +322,3 @@ def split_quoted(
             yield Problem(kind="malformed-row", message=f"bad quoting ({error}); {_UNQUOTED}")
             continue
         yield cells
-
-
-_BATCH = 1024
-
-
-@contextmanager
-def open_parquet(path: Path, spec: DatasetSpec) -> Iterator[Table]:
-    """A Parquet file, gzipped or not; texts come as bytes, so that a bad one costs its row only.
-
-    Raises DataSourceError where the file is not Parquet or is damaged.
-    """
-    with _seekable(path) as stream:
-        try:
-            # Streamed column chunks: a row group of gigabytes never stands in memory whole.
-            file = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
-            columns = tuple(file.schema_arrow.names)
-        except (OSError, pa.ArrowException, ValueError) as error:  # names that are not UTF-8
-            raise unreadable(path, error) from error
-        with file:
-            yield Table(
-                columns=columns,
-                rows=lambda wanted: _rows(file, wanted, path, spec.image),
-            )
-
-
-@contextmanager
-def _seekable(path: Path) -> Iterator[IO[bytes]]:
-    with ExitStack() as stack:
-        try:
-            stream: IO[bytes] = stack.enter_context(path.open("rb"))
-            if path.suffix.lower() == ".gz":
-                packed = stack.enter_context(gzip.open(stream))
-                stream = stack.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(packed, stream)
-                stream.seek(0)
-        except (OSError, EOFError, zlib.error) as error:
-            raise unreadable(path, error) from error
-        yield stream
-
-
-def _rows(file: Any, wanted: Sequence[str], path: Path, pictures: str | None) -> Iterator[RawRow]:
-    if pictures and not holds_pictures(file.schema_arrow.field(pictures).type, path, pictures):
-        pictures = None
-    size, row = TOGETHER if pictures else _BATCH, 0
-    try:
-        for batch in file.iter_batches(batch_size=size, columns=list(wanted), use_threads=False):
-            columns = [
-                packed_cells(batch.column(name), name, row)
-                if name == pictures
-                else python_column(batch.column(name)).to_pylist()
-                for name in wanted
-            ]
-            row += len(batch)
-            for cells in zip(*columns, strict=True):
-                yield dict(zip(wanted, cells, strict=True))
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise DataSourceError(f"cannot read {path}: {printable(str(error))}") from error
-
-
-def python_column(column: Any) -> Any:
-    """The column in a type whose values become plain Python objects, whatever they hold."""
-    column = plain_column(column)
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
-        return column.cast(pa.binary())
-    if pa.types.is_large_string(kind):
-        return column.cast(pa.large_binary())
-    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        return column.cast(pa.string())
-    return column

@@ -17,6 +17,8 @@ from transexplain.data.graph_rows import BAD_GRAPH, GraphRow, pack, read_row
 from transexplain.data.source_files import Record, printable, unreadable
 from transexplain.data.table_source import meta_json
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
+from transexplain.local_copies import folder_here
+from transexplain.remote_paths import AnyPath
 from transexplain.types.graphs import GROUPS, META
 from transexplain.types.plans import DatasetSpec, Modality
 
@@ -73,18 +75,16 @@ class GraphSource:
 
     def __init__(self, spec: DatasetSpec, location: str) -> None:
         _refuse_columns(spec)
-        folder = Path(location).expanduser()
-        if not folder.is_dir():
-            raise DataSourceError(f"{location!r} is not a folder (in {Path.cwd()})")
         self._spec = spec
-        self._files = _found(folder.resolve(), location)
+        self._copy = folder_here(location)
+        self._files = _found(self._copy.folder, location)
         self.root = ""
         self.modality: Modality = "nodes"
         self.numbered, self.named, self.marked = False, True, False
 
-    def files(self) -> Sequence[Path]:
+    def files(self) -> Sequence[AnyPath]:
         """The files in order of their names."""
-        return self._files
+        return [self._copy.original(path) for path in self._files]
 
     def records(self) -> Generator[Record]:
         """One record per graph; a bad one becomes its error."""

@@ -7,15 +7,19 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from transexplain.data.remote_pictures import names_below, read_ahead
 from transexplain.data.source_files import Record, inside, picture_digest, printable
-from transexplain.errors import DataSourceError, ItemError
+from transexplain.errors import DataSourceError, ItemError, RemoteFileError
+from transexplain.remote_files import pinned
+from transexplain.remote_paths import AnyPath, RemotePath
+from transexplain.remote_stores import is_url
 from transexplain.types.plans import DatasetSpec, Modality
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
@@ -30,7 +34,7 @@ _DECODING = threading.Lock()
 T = TypeVar("T")
 
 
-def load_image(path: Path, *, name: str | None = None, sha256: str | None = None) -> Image.Image:
+def load_image(path: AnyPath, *, name: str | None = None, sha256: str | None = None) -> Image.Image:
     """The picture at `path` as RGB, upright, the first frame of an animation.
 
     `name` stands for the path in messages. Transparency is dropped, as model pipelines do;
@@ -38,6 +42,7 @@ def load_image(path: Path, *, name: str | None = None, sha256: str | None = None
 
     Raises ItemError: missing-image, image-changed (its bytes do not have `sha256`),
     image-too-large (`MAX_PIXELS`, `MAX_BYTES`), bad-image (not a picture, damaged, cut off).
+    ObjectStoreError: the store that it lies in is away.
     """
     shown = printable(name or path.name)
     return _decoded(_bytes(path, shown, sha256), shown, _rgb)
@@ -55,7 +60,7 @@ def image_of(data: bytes, *, name: str, most_pixels: int = MAX_PIXELS) -> Image.
 
 
 def load_mask(
-    path: Path, *, name: str | None = None, sha256: str | None = None
+    path: AnyPath, *, name: str | None = None, sha256: str | None = None
 ) -> NDArray[np.bool_]:
     """(H, W) which pixels of the picture at `path` are marked: neither black nor transparent.
 
@@ -78,13 +83,19 @@ def _decoded(
         return _decode(data, shown, form, most_pixels)
 
 
-def _bytes(path: Path, shown: str, sha256: str | None) -> bytes:
+def _bytes(path: AnyPath, shown: str, sha256: str | None) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ItemError("image-too-large", f"{shown} has more than {MAX_BYTES:,} bytes")
-        data = path.read_bytes()
+        if isinstance(path, RemotePath):
+            data = path.read_bytes(MAX_BYTES + 1)
+        else:
+            with path.open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise ItemError("missing-image", f"cannot read {shown}: {error.strerror}") from error
+    except RemoteFileError as error:
+        raise ItemError("missing-image", str(error)) from None
+    if len(data) > MAX_BYTES:
+        raise ItemError("image-too-large", f"{shown} has more than {MAX_BYTES:,} bytes")
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise ItemError("image-changed", f"{shown} has changed since the audit was planned")
     return data
@@ -155,26 +166,30 @@ class ImageFolderSource:
                 "the path; remove text, image, label, id, evidence, spans, meta, cluster and "
                 "template, or list the pictures in a csv"
             )
-        folder = Path(location).expanduser()
-        if not folder.is_dir():
-            raise DataSourceError(f"{location!r} is not a folder (in {Path.cwd()})")
-        self._root = folder.resolve()
+        if is_url(location):
+            self._root: AnyPath = RemotePath(pinned(location).rstrip("/"))
+        else:
+            folder = Path(location).expanduser()
+            if not folder.is_dir():
+                raise DataSourceError(f"{location!r} is not a folder (in {Path.cwd()})")
+            self._root = folder.resolve()
         self.root = str(self._root)
         self.modality: Modality = "image"
         self.numbered, self.named, self.marked = False, True, False
         self._names = self._find(location)
 
-    def files(self) -> Sequence[Path]:
+    def files(self) -> Sequence[AnyPath]:
         """The pictures in order of their relative paths."""
         return [self._root / name for name in self._names]
 
     def records(self) -> Generator[Record]:
         """One record per picture, its bytes hashed."""
-        for index, name in enumerate(self._names):
-            folder = Path(name).parent.name
+        read = read_ahead(self._root, self._names)
+        for index, (name, path) in enumerate(zip(self._names, read, strict=True)):
+            folder = PurePosixPath(name).parent.name
             label = printable(folder) if folder else None
             try:
-                sha256 = picture_digest(inside(self._root, name), name)
+                sha256 = picture_digest(path or inside(self._root, name), name)
             except ItemError as fault:
                 yield Record(
                     printable(name), index, None, label, "{}", None, fault.kind, str(fault)
@@ -183,22 +198,13 @@ class ImageFolderSource:
                 yield Record(name, index, name, label, "{}", sha256, None, None)
 
     def _find(self, location: str) -> list[str]:
-        names: list[str] = []
         others: Counter[str] = Counter()
-        for folder, subfolders, files in os.walk(self._root, onerror=_refuse):
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            here = Path(folder)
-            names.extend(
-                self._relative(here / name)
-                for name in subfolders
-                if (here / name).is_symlink() and self._leads_outside(here / name)
-            )
-            for name in files:
-                suffix = Path(name).suffix.lower()
-                if suffix in SUFFIXES and not name.startswith("."):
-                    names.append(self._relative(here / name))
-                else:
-                    others[suffix or "no suffix"] += 1
+        if isinstance(self._root, RemotePath):
+            listed = names_below(self._root)
+            names = [one for one in listed if PurePosixPath(one).suffix.lower() in SUFFIXES]
+            others.update(PurePosixPath(one).suffix or "no suffix" for one in listed)
+        else:
+            names = self._local_names(self._root, others)
         if not names:
             found = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
             known = " ".join(sorted(SUFFIXES))
@@ -207,11 +213,22 @@ class ImageFolderSource:
             )
         return sorted(names)
 
-    def _relative(self, path: Path) -> str:
-        return path.relative_to(self._root).as_posix()
-
-    def _leads_outside(self, link: Path) -> bool:
-        return not link.resolve().is_relative_to(self._root)
+    def _local_names(self, root: Path, others: Counter[str]) -> list[str]:
+        """The pictures below a folder; files of other suffixes are counted."""
+        names: list[str] = []
+        for folder, subfolders, files in os.walk(root, onerror=_refuse):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            here = Path(folder)
+            links = [here / name for name in subfolders if (here / name).is_symlink()]
+            outside = [one for one in links if not one.resolve().is_relative_to(root)]
+            names.extend(one.relative_to(root).as_posix() for one in outside)
+            for name in files:
+                suffix = Path(name).suffix.lower()
+                if suffix in SUFFIXES and not name.startswith("."):
+                    names.append((here / name).relative_to(root).as_posix())
+                else:
+                    others[suffix or "no suffix"] += 1
+        return names
 
 
 def _refuse(error: OSError) -> None:

@@ -12,6 +12,7 @@ from transexplain.data.image_files import load_mask
 from transexplain.data.source_files import inside, picture_digest, printable
 from transexplain.errors import ItemError
 from transexplain.parsing import refuse_depth
+from transexplain.remote_paths import AnyPath
 from transexplain.types.items import Annotation, Evidence
 
 BAD_EVIDENCE = "bad-evidence"
@@ -66,7 +67,7 @@ def boxes_cell(cell: str) -> str:
     return json.dumps({"boxes": boxes})
 
 
-def mask_cell(cell: str, folder: Path, root: str) -> str:
+def mask_cell(cell: str, folder: AnyPath, root: str) -> str:
     """The snapshot's form of the path of a mask, relative to `folder`; its bytes are hashed.
 
     Raises ItemError bad-evidence where there is no such file inside the folder.
@@ -79,7 +80,7 @@ def mask_cell(cell: str, folder: Path, root: str) -> str:
         raise _of_mask(fault) from fault
 
 
-def read_rationale(kept: str | None, root: Path) -> Evidence | None:
+def read_rationale(kept: str | None, root: AnyPath) -> Evidence | None:
     """The rationale that a snapshot keeps, its mask read; None: nobody marked the item.
 
     Raises ItemError bad-evidence where a mask is missing, damaged or not the one of the plan.
@@ -127,7 +128,7 @@ BAD_SPANS = "bad-spans"
 
 
 def annotations_cell(
-    cell: str, text: str | None, *, folder: Path | None = None, root: str = ""
+    cell: str, text: str | None, *, folder: AnyPath | None = None, root: str = ""
 ) -> str:
     """The snapshot's form of a cell; of a picture where `text` is None.
 
@@ -172,7 +173,7 @@ def nodes_cell(entries: Sequence[Any], nodes: int) -> str:
     return json.dumps(checked, ensure_ascii=False)
 
 
-def read_annotations(kept: str | None, root: Path | None = None) -> tuple[Annotation, ...]:
+def read_annotations(kept: str | None, root: AnyPath | None = None) -> tuple[Annotation, ...]:
     """The entities that a snapshot keeps of an item, masks below `root` read.
 
     Raises ItemError bad-spans where a mask is missing, damaged or not the one of the plan.
@@ -197,7 +198,7 @@ def groups_in(kept: str | None) -> set[str]:
     return {entry[-2] for entry in (json.loads(kept) if kept else ())}
 
 
-def _mask(kept: str, root: Path) -> NDArray[np.bool_] | None:
+def _mask(kept: str, root: AnyPath) -> NDArray[np.bool_] | None:
     try:
         evidence = read_rationale(kept, root)
     except ItemError as fault:
@@ -205,7 +206,7 @@ def _mask(kept: str, root: Path) -> NDArray[np.bool_] | None:
     return evidence.mask if evidence else None
 
 
-def _masked(entry: list[Any], folder: Path | None, root: str) -> list[Any]:
+def _masked(entry: list[Any], folder: AnyPath | None, root: str) -> list[Any]:
     if folder is None or len(entry) not in (2, 3):
         raise ItemError(BAD_SPANS, f"{_shown(entry)} is not [path of a mask, group, entity]")
     _check_names(entry, entry[1:])

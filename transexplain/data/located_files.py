@@ -13,6 +13,7 @@ from transexplain import remote_files
 from transexplain.data.source_files import file_digest
 from transexplain.errors import DataSourceError, RemoteFileError
 from transexplain.remote_files import FileInfo
+from transexplain.remote_stores import is_url
 
 #: bytes that are fetched of a remote file at once where it is read from its beginning
 _AHEAD = 8 * 2**20
@@ -26,7 +27,7 @@ def info_of(place: str) -> FileInfo:
     Raises DataSourceError where there is none, ObjectStoreError.
     """
     try:
-        if remote_files.is_url(place):
+        if is_url(place):
             return remote_files.info(place)
         found = Path(place).stat()
     except RemoteFileError as error:
@@ -47,7 +48,7 @@ class LocatedFile:
 
     def check(self) -> None:
         """Raise DataSourceError where the file was changed or is gone; ask a store now and then."""
-        remote = remote_files.is_url(self.planned.url)
+        remote = is_url(self.planned.url)
         if remote and time.monotonic() - self._checked < _TRUSTED:
             return
         try:
@@ -80,7 +81,7 @@ class LocatedFile:
         """The bytes from `start` to `stop`, and no others; raises DataSourceError."""
         place = self.planned.url
         with _named(place):
-            if remote_files.is_url(place):
+            if is_url(place):
                 return remote_files.read_range(place, start, stop)
             with Path(place).open("rb") as stream:
                 stream.seek(start)
@@ -90,7 +91,7 @@ class LocatedFile:
         """The file for pyarrow, which closes it where it is forgotten."""
         place = self.planned.url
         with _named(place):
-            if remote_files.is_url(place):
+            if is_url(place):
                 return pa.PythonFile(remote_files.RangeReader(place), mode="r")
             return pa.OSFile(place)
 
@@ -109,6 +110,6 @@ def _named(place: str) -> Iterator[None]:
 def from_beginning(place: str) -> IO[bytes]:
     """A file to be read from its beginning, of a store in large pieces."""
     with _named(place):
-        if not remote_files.is_url(place):
+        if not is_url(place):
             return Path(place).open("rb")
         return io.BufferedReader(remote_files.RangeReader(place), _AHEAD)

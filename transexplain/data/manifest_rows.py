@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data import listed_files
-from transexplain.data.file_formats import lines_of, python_column
+from transexplain.data.file_formats import lines_of
 from transexplain.data.listed_files import ListedFile
 from transexplain.data.located_files import LocatedFile
-from transexplain.data.source_files import RawRow, Record, printable
+from transexplain.data.parquet_files import python_column
+from transexplain.data.source_files import RawRow, Record, printable, snapshot_file
 from transexplain.data.table_source import RowReader
 from transexplain.errors import DataSourceError
 from transexplain.types.plans import DatasetRef
@@ -33,7 +34,7 @@ def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, 
     The manifest was verified before. Raises DataSourceError that names the file where one has
     changed or is gone, ObjectStoreError.
     """
-    manifest = listed_files.read(Path(ref.snapshot))
+    manifest = listed_files.read(snapshot_file(ref))
     for row, record in manifest_records(ref, start, stop):
         found = {name: getattr(record, name) for name in manifest.columns}
         if manifest.clusters is not None:
@@ -44,7 +45,7 @@ def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, 
 
 def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[int, Record]]:
     """As `manifest_rows`, each with its number; clusters are as the files name them."""
-    manifest = listed_files.read(Path(ref.snapshot))
+    manifest = listed_files.read(snapshot_file(ref))
     starts, row = manifest.starts, start
     while row < stop:
         number = int(np.searchsorted(starts, row, side="right")) - 1
@@ -58,7 +59,7 @@ def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[i
 
 def aligned(ref: DatasetRef, row: int) -> int:
     """The last row at or before this one from which on its file can be read."""
-    manifest = listed_files.read(Path(ref.snapshot))
+    manifest = listed_files.read(snapshot_file(ref))
     number = int(np.searchsorted(manifest.starts, row, side="right")) - 1
     first = int(manifest.starts[number])
     return first + _opened(ref.fingerprint, number, manifest).aligned(row - first)

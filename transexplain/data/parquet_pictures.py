@@ -8,14 +8,14 @@ import bisect
 import threading
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data.source_files import printable
-from transexplain.errors import DataSourceError, ItemError
+from transexplain.errors import DataSourceError, ItemError, RemoteFileError
+from transexplain.remote_paths import AnyPath, RemotePath, state_of
 
 TOGETHER = 16  #: cells that are read at once; of a folder as many pictures are
 _BYTES, _PATH = "bytes", "path"
@@ -28,7 +28,7 @@ def plain_column(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def holds_pictures(kind: Any, path: Path, name: str) -> bool:
+def holds_pictures(kind: Any, path: AnyPath, name: str) -> bool:
     """Whether a column holds the bytes of pictures; False: their paths, as texts.
 
     Raises DataSourceError where it holds neither.
@@ -71,7 +71,7 @@ def contents(column: Any) -> Iterator[bytes | str | None]:
         yield value or None
 
 
-def cell_bytes(path: Path, column: str, row: int) -> bytes:
+def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
     """The bytes of the picture in a cell; rows that are asked for in order are read once.
 
     Raises ItemError missing-image: no such file, column or row, or it cannot be read or is empty.
@@ -80,6 +80,8 @@ def cell_bytes(path: Path, column: str, row: int) -> bytes:
     try:
         with _READING:
             found = _reader(path, column).cell(row)
+    except RemoteFileError as error:
+        raise ItemError("missing-image", f"cannot read {where}: {error}") from None
     except (OSError, KeyError, pa.ArrowException, ValueError) as error:
         reason = getattr(error, "strerror", None) or printable(str(error))
         raise ItemError("missing-image", f"cannot read {where}: {reason}") from error
@@ -91,9 +93,10 @@ def cell_bytes(path: Path, column: str, row: int) -> bytes:
 class _Reader:
     """An open column, and the rows of it that were read last."""
 
-    def __init__(self, path: Path, column: str) -> None:
+    def __init__(self, path: AnyPath, column: str) -> None:
         # a row group of gigabytes never stands in memory whole
-        self._file = pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        opened = path.ranges() if isinstance(path, RemotePath) else path
+        self._file = pq.ParquetFile(opened, buffer_size=1 << 20, pre_buffer=False)
         kind = _storage(self._file.schema_arrow.field(column).type)
         self._leaf = f"{column}.{_BYTES}" if pa.types.is_struct(kind) else column
         metadata = self._file.metadata
@@ -124,14 +127,13 @@ class _Reader:
 
 
 #: the column read last, by the state of its file: the next picture is mostly in it, too
-_latest: tuple[tuple[str, int, int, str], _Reader] | None = None
+_latest: tuple[tuple[str, int | str, int, str], _Reader] | None = None
 _READING = threading.Lock()
 
 
-def _reader(path: Path, column: str) -> _Reader:
+def _reader(path: AnyPath, column: str) -> _Reader:
     global _latest  # noqa: PLW0603 - behind the lock
-    state = path.stat()
-    key = (str(path), state.st_mtime_ns, state.st_size, column)
+    key = (str(path), *state_of(path), column)
     if _latest is None or _latest[0] != key:
         _latest = (key, _Reader(path, column))
     return _latest[1]

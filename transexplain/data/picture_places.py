@@ -19,7 +19,9 @@ from PIL import Image
 from transexplain.data.image_files import MAX_BYTES, image_of, load_image
 from transexplain.data.parquet_pictures import cell_bytes, contents
 from transexplain.data.source_files import PackedPicture, inside, picture_digest, printable
-from transexplain.errors import ItemError
+from transexplain.errors import ItemError, RemoteFileError
+from transexplain.remote_files import read_range
+from transexplain.remote_paths import AnyPath, RemotePath
 
 #: the bytes may be left out by a person, and the member is looked for
 _MEMBER = re.compile(r"(.+?\.tar)#(.+?)(?:@(\d+)\+(\d+))?", re.IGNORECASE | re.DOTALL)
@@ -52,14 +54,21 @@ def is_packed(place: str) -> bool:
 
 
 def open_picture(
-    root: Path, place: str, *, sha256: str | None = None, resolved: bool = False
+    root: AnyPath,
+    place: str,
+    *,
+    sha256: str | None = None,
+    resolved: bool = False,
+    read: RemotePath | None = None,
 ) -> Image.Image:
     """The picture at a place below `root`, as `image_files.load_image`; `resolved`: root's links.
 
-    Raises ItemError: as `picture_bytes` and `load_image`.
+    `read`: the file there, where that was read already. Raises ItemError: as `picture_bytes` and
+    `load_image`; ObjectStoreError.
     """
     if not is_packed(place):
-        return load_image(inside(root, place, resolved=resolved), name=place, sha256=sha256)
+        path = read or inside(root, place, resolved=resolved)
+        return load_image(path, name=place, sha256=sha256)
     data, shown = picture_bytes(root, place), _shown(place)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise ItemError("image-changed", f"{shown} has changed since the audit was planned")
@@ -78,14 +87,14 @@ def picture_at(place: str | Path) -> Image.Image:
     return open_picture(path.parent, f"{path.name}{separator}{rest}")
 
 
-def place_digest(root: Path, place: str) -> str:
+def place_digest(root: AnyPath, place: str) -> str:
     """Sha256 of the bytes at a place below `root`; raises ItemError as `picture_bytes`."""
     if not is_packed(place):
         return picture_digest(inside(root, place), place)
     return hashlib.sha256(picture_bytes(root, place)).hexdigest()
 
 
-def picture_bytes(root: Path, place: str) -> bytes:
+def picture_bytes(root: AnyPath, place: str) -> bytes:
     """The bytes of a picture in a tar or Parquet file below `root`.
 
     Raises ItemError: path-outside-root, missing-image (no such file, member or row, or it cannot
@@ -109,20 +118,24 @@ def _shown(place: str) -> str:
     return printable(f"{member[1]}#{member[2]}" if member else place)
 
 
-def _below(root: Path, file: str) -> Path:
+def _below(root: AnyPath, file: str) -> AnyPath:
     """The file, which may be a link: whoever audits has named it, or the folder it lies in."""
     if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
         raise ItemError("path-outside-root", f"{printable(file)!r} leads outside the dataset")
     return root / file
 
 
-def _range(path: Path, shown: str, start: int, size: int) -> bytes:
+def _range(path: AnyPath, shown: str, start: int, size: int) -> bytes:
     if size > MAX_BYTES:
         raise ItemError("image-too-large", f"{shown} has more than {MAX_BYTES:,} bytes")
     try:
+        if isinstance(path, RemotePath):
+            return read_range(path.url, start, start + size)
         with path.open("rb") as stream:
             stream.seek(start)
             data = stream.read(size)
+    except RemoteFileError as error:  # deleted, or shorter
+        raise ItemError("missing-image", str(error)) from None
     except OSError as error:
         raise ItemError("missing-image", f"cannot read {shown}: {error.strerror}") from error
     if len(data) < size:
@@ -130,12 +143,12 @@ def _range(path: Path, shown: str, start: int, size: int) -> bytes:
     return data
 
 
-def _searched(path: Path, name: str) -> tuple[int, int]:
+def _searched(path: AnyPath, name: str) -> tuple[int, int]:
     """First byte and number of bytes of a member that a person names."""
     import tarfile
 
     try:
-        with tarfile.open(path, "r:") as tar:
+        with path.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             for member in tar:
                 if member.isreg() and member.name.removeprefix("./") == name:
                     return member.offset_data, member.size

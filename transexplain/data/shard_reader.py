@@ -4,23 +4,26 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from transexplain.data import listed_files
 from transexplain.data.graph_rows import unpack
 from transexplain.data.item_clusters import MOST
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
 from transexplain.data.manifest_rows import aligned, manifest_rows
-from transexplain.data.picture_places import open_picture
+from transexplain.data.picture_places import is_packed, open_picture
+from transexplain.data.remote_pictures import read_ahead
 from transexplain.data.snapshot import FOUND
-from transexplain.data.source_files import verify
+from transexplain.data.snapshot_rows import snapshot_rows
+from transexplain.data.source_files import snapshot_file, verify
 from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
+from transexplain.remote_paths import AnyPath, RemotePath, any_path
+from transexplain.remote_stores import is_url
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard, ShardCut
 
@@ -36,6 +39,7 @@ def items_per_shard(wanted: int | Literal["auto"], rows: int) -> int:
 
 
 _SHARDS, _FEWEST_ITEMS, _MOST_ITEMS = 256, 256, 4096
+_TOGETHER = 16  #: pictures that are read from a store at the same time
 
 
 def make_shards(rows: int, shard_size: int) -> ShardCut:
@@ -60,11 +64,30 @@ def read_shard(
     Only the row groups that hold the shard are read; pictures are read one by one as the
     iterator advances, but for those of the items `unopened` (ids), which have no content.
 
-    Raises DataSourceError, before the first item, where the snapshot is missing or not the one
-    of the plan, or the shard lies outside it.
+    Raises DataSourceError where the snapshot is missing or not the one of the plan, or the shard
+    lies outside it; ObjectStoreError where the store that it or a picture lies in is away.
     """
-    rows, root = read_rows(ref, shard), Path(ref.root).resolve()
+    rows, root = read_rows(ref, shard), folder_of(ref)
+    if isinstance(root, RemotePath):
+        return _remote_items(ref, rows, root, unopened)
     return (_item(ref, row, root, opened=row["id"] not in unopened) for row in rows)
+
+
+def folder_of(ref: DatasetRef) -> AnyPath:
+    """The folder that the paths of a dataset's pictures are relative to."""
+    return any_path(ref.root) if is_url(ref.root) else Path(ref.root).resolve()
+
+
+def _remote_items(
+    ref: DatasetRef, rows: Iterator[dict[str, Any]], root: RemotePath, unopened: Collection[str]
+) -> Iterator[Item | ItemFailure]:
+    """The items of rows of pictures in a store, some of which are read at the same time."""
+    while some := list(islice(rows, _TOGETHER)):
+        # rows that are failures have no content; of a tar or Parquet file a part is read
+        wanted = [row["id"] not in unopened and not is_packed(row["content"] or "") for row in some]
+        names = [row["content"] if one else None for row, one in zip(some, wanted, strict=True)]
+        for row, picture in zip(some, read_ahead(root, names), strict=True):
+            yield _item(ref, row, root, opened=row["id"] not in unopened, picture=picture)
 
 
 def ids_of(ref: DatasetRef, rows: range) -> tuple[str, ...]:
@@ -112,10 +135,11 @@ def read_rows(
             f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
             f"{ref.rows}; plan the audit again"
         )
-    verify(ref)
     if ref.manifest:
+        verify(ref)
         return manifest_rows(ref, shard.start, shard.stop)
-    return _rows(Path(ref.snapshot), shard, columns)
+    tables = snapshot_rows(ref).tables(range(shard.start, shard.stop), columns)
+    return (row for table in tables for row in table.to_pylist())
 
 
 #: rows of a manifest that are looked at while an audit is planned, in so many blocks; all of fewer
@@ -146,13 +170,11 @@ def labels_of(ref: DatasetRef) -> list[str]:
     Of a manifest those of the rows `looked_at`. Raises DataSourceError where the snapshot is
     missing or not the one of the plan.
     """
-    verify(ref)
     if ref.manifest:
         return sorted({label for label in _cells(ref, "label") if label is not None})
     labels: set[str | None] = set()
-    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
-        for batch in file.iter_batches(columns=["label"], use_threads=False):
-            labels.update(batch.column(0).unique().to_pylist())
+    for batch in snapshot_rows(ref).batches(["label"]):
+        labels.update(batch.column(0).unique().to_pylist())
     return sorted(label for label in labels if label is not None)
 
 
@@ -162,18 +184,16 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
     Of a manifest those of the rows `looked_at`. Raises DataSourceError where the snapshot is
     missing or not the one of the plan.
     """
-    verify(ref)
     if ref.manifest:
         failing = (row for row in _looked_at(ref) if row["error_kind"] is not None)
         yield from (_item(ref, row, Path()) for row in failing)  # type: ignore[misc]
         return
-    root, names = Path(ref.root), ["id", "index", "error_kind", "error"]
-    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
-        for batch in file.iter_batches(columns=names, use_threads=False):
-            if batch.column(2).null_count < len(batch):
-                for row in batch.to_pylist():
-                    if row["error_kind"] is not None:
-                        yield _item(ref, row, root)  # type: ignore[misc]
+    root = folder_of(ref)
+    for batch in snapshot_rows(ref).batches(["id", "index", "error_kind", "error"]):
+        if batch.column(2).null_count < len(batch):
+            for row in batch.to_pylist():
+                if row["error_kind"] is not None:
+                    yield _item(ref, row, root)  # type: ignore[misc]
 
 
 def has_rationales(ref: DatasetRef) -> bool:
@@ -196,9 +216,9 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     """
     columns = _columns(ref)
     if ref.manifest:
-        found = dict(listed_files.read(Path(ref.snapshot)).found)
+        found = dict(listed_files.read(snapshot_file(ref)).found)
     else:
-        metadata = pq.read_schema(ref.snapshot).metadata or {}
+        metadata = snapshot_rows(ref).schema().metadata or {}
         found = json.loads(metadata.get(FOUND, b"{}"))
     if "cluster" in columns:
         clusters = Counter(_cells(ref, "cluster"))
@@ -218,73 +238,45 @@ def values_of(ref: DatasetRef, column: str) -> list[str]:
 
 
 def _columns(ref: DatasetRef) -> list[str]:
-    verify(ref)
     if ref.manifest:
-        return list(listed_files.read(Path(ref.snapshot)).columns)
-    return list(pq.read_schema(ref.snapshot).names)
+        verify(ref)
+        return list(listed_files.read(snapshot_file(ref)).columns)
+    return list(snapshot_rows(ref).schema().names)
 
 
 def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
     """One column, a batch at a time; of a manifest in the rows `looked_at`."""
-    verify(ref)
     if ref.manifest:
         yield from (row[column] for row in _looked_at(ref))
         return
-    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
-        for batch in file.iter_batches(columns=[column], use_threads=False):
-            yield from batch.column(0).to_pylist()
+    for batch in snapshot_rows(ref).batches([column]):
+        yield from batch.column(0).to_pylist()
 
 
-def _rows(
-    snapshot: Path, shard: Shard, columns: list[str] | None = None
-) -> Iterator[dict[str, Any]]:
-    with pq.ParquetFile(snapshot, pre_buffer=False) as file:
-        for group, first, stop in _row_groups(file.metadata, shard):
-            if columns is None:
-                table = _whole_group(file, snapshot, group)
-            else:
-                table = file.read_row_group(group, columns, use_threads=False)
-            yield from table.slice(first, stop - first).to_pylist()
-
-
-#: the row group read last, by the state of its file: the next part is mostly in it, too
-_latest: tuple[tuple[str, int, int, int], Any] | None = None
-
-
-def _whole_group(file: pq.ParquetFile, snapshot: Path, group: int) -> Any:
-    """All columns of a row group."""
-    global _latest  # noqa: PLW0603 - two threads may read it twice, which costs time only
-    state, latest = snapshot.stat(), _latest
-    key = (str(snapshot), state.st_mtime_ns, state.st_size, group)
-    if latest is None or latest[0] != key:
-        latest = _latest = (key, file.read_row_group(group, use_threads=False))
-    return latest[1]
-
-
-def _row_groups(metadata: Any, shard: Shard) -> Iterator[tuple[int, int, int]]:
-    """(row group, first row in it, row after the last in it) for each group of the shard."""
-    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    starts = accumulate(sizes, initial=0)
-    for group, (start, size) in enumerate(zip(starts, sizes, strict=False)):
-        first, stop = max(shard.start - start, 0), min(shard.stop - start, size)
-        if first < stop:
-            yield group, first, stop
+def _opened(ref: DatasetRef, row: dict[str, Any], root: AnyPath, picture: RemotePath | None) -> Any:
+    """What the content of a row stands for; raises ItemError, ObjectStoreError."""
+    content = row["content"]
+    if ref.modality == "image":
+        return open_picture(root, content, sha256=row["sha256"], resolved=True, read=picture)
+    return unpack(content) if ref.modality == "nodes" else content
 
 
 def _item(
-    ref: DatasetRef, row: dict[str, Any], root: Path, *, opened: bool = True
+    ref: DatasetRef,
+    row: dict[str, Any],
+    root: AnyPath,
+    *,
+    opened: bool = True,
+    picture: RemotePath | None = None,
 ) -> Item | ItemFailure:
     name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
         return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
-    content, source = row["content"], None
+    source = row["content"] if ref.modality == "image" else None
     try:
-        if ref.modality == "image":
-            source, content = content, None
-        if source is not None and opened:
-            content = open_picture(root, source, sha256=row["sha256"], resolved=True)
-        if ref.modality == "nodes" and opened and content is not None:
-            content = unpack(content)
+        content = None if ref.modality == "image" else row["content"]
+        if opened and row["content"] is not None:
+            content = _opened(ref, row, root, picture)
         # no such column where nobody marked anything
         evidence = read_rationale(row.get("evidence"), root)
         annotations = read_annotations(row.get("annotations"), root)

@@ -3,7 +3,6 @@
 import hashlib
 import heapq
 import json
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -28,6 +27,10 @@ from transexplain.data.source_files import (
 )
 from transexplain.errors import DataSourceError
 from transexplain.randomness import row_number
+from transexplain.remote_batches import info_all
+from transexplain.remote_files import check_url
+from transexplain.remote_paths import AnyPath, RemotePath, state_of
+from transexplain.remote_stores import is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
 
 
@@ -253,13 +256,14 @@ def _open_source(spec: DatasetSpec) -> Source:
     if not spec.source.strip():
         raise DataSourceError("the dataset's source is empty; name a file, a glob or a folder")
     name = prefix if colon and prefix in SOURCES and prefix != "files" else "files"
-    if prefix == "hf" and colon:
+    named = spec.source if name == "files" else location
+    if is_url(named):
+        check_url(named)
+    elif prefix == "hf" and colon:
         raise DataSourceError(
-            f"{spec.source!r}: data sets of a hub are not read yet; save it as .parquet or .jsonl"
+            f"{spec.source!r}: files of a hub are named by hf://datasets/ORG/NAME@REVISION/FILES"
         )
-    if re.match(r"[a-z][a-z0-9+.-]+://", spec.source, re.IGNORECASE):
-        raise DataSourceError(f"{spec.source!r}: remote files are not read; download it first")
-    source: Source = SOURCES.load(name)(spec, spec.source if name == "files" else location)
+    source: Source = SOURCES.load(name)(spec, named)
     return source
 
 
@@ -309,9 +313,10 @@ def _remembered(pointer: Path) -> Path | None:
         return None
 
 
-def _states(files: Sequence[Path]) -> list[tuple[int, int]]:
-    stats = [path.stat() for path in files]
-    return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
+def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
+    remote = iter(info_all([path.url for path in files if isinstance(path, RemotePath)]))
+    now = (RemotePath(one.url, one) for one in remote)
+    return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
 
 
 def write_snapshot(

@@ -3,13 +3,18 @@
 import hashlib
 import json
 import os
+import posixpath
 import stat
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
-from transexplain.errors import DataSourceError, ItemError
+from transexplain.errors import DataSourceError, ItemError, RemoteFileError
+from transexplain.local_copies import local_file
+from transexplain.remote_paths import AnyPath, RemotePath
+from transexplain.remote_stores import is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec, Modality, SourceFile
 
 #: raised when the same source and options would give another snapshot
@@ -32,32 +37,41 @@ _LATER = {
 _known: dict[tuple[str, int, int], str] = {}
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: AnyPath) -> str:
     """Sha256 of the file's bytes, in hexadecimal, read in pieces."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def source_files(files: Sequence[Path]) -> tuple[SourceFile, ...]:
-    """Digests of the files, in order; raises DataSourceError where one cannot be read."""
+def source_files(files: Sequence[AnyPath]) -> tuple[SourceFile, ...]:
+    """The files, in order, with their digests; of one in a store what the store tells of it.
+
+    Raises DataSourceError where one cannot be read.
+    """
     try:
-        return tuple(
-            SourceFile(path=printable(str(path.absolute())), sha256=file_digest(path))
-            for path in files
-        )
+        return tuple(map(_source_file, files))
     except OSError as error:
         raise DataSourceError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
+def _source_file(path: AnyPath) -> SourceFile:
+    if isinstance(path, RemotePath):
+        found = path.described()
+        return SourceFile(path=found.url, sha256="", size=found.size, state=found.state)
+    return SourceFile(path=printable(str(path.absolute())), sha256=file_digest(path))
+
+
 def source_digest(
     spec: DatasetSpec,
-    files: Sequence[Path],
+    files: Sequence[AnyPath],
     digests: Sequence[SourceFile],
     *,
     named: bool = False,
     detected: Sequence[str] = (),
 ) -> str:
     """Sha256 over the digests and suffixes of the files, in order, and the reading options.
+
+    The state that a store tells of a file stands for its digest.
 
     Where the source is `named`, whole file names take the place of the suffixes. What was detected
     is a part of it: other software may detect something else in the same bytes.
@@ -69,7 +83,10 @@ def source_digest(
         if options[name] == usual:
             del options[name]
     parts = [
-        [path.name if named else "".join(path.suffixes).lower(), one.sha256]
+        [
+            path.name if named else "".join(path.suffixes).lower(),
+            one.sha256 or [one.path, one.state],
+        ]
         for path, one in zip(files, digests, strict=True)
     ]
     whole = [SNAPSHOT_VERSION, options, parts, *([list(detected)] if any(detected) else [])]
@@ -77,12 +94,27 @@ def source_digest(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def snapshot_file(ref: DatasetRef) -> Path:
+    """The file of a snapshot or manifest here; of a manifest in a store a copy.
+
+    Raises RemoteFileError, ObjectStoreError.
+    """
+    return _copy_of(ref.snapshot) if is_url(ref.snapshot) else Path(ref.snapshot)
+
+
+@lru_cache(maxsize=16)
+def _copy_of(url: str) -> Path:
+    return local_file(url)  # it is named by its content, so it never changes
+
+
 def verify(ref: DatasetRef) -> None:
     """Check that the snapshot is the one of the plan; hashed once per process and file state.
 
     Raises DataSourceError where it is missing or its bytes have changed.
     """
-    path = Path(ref.snapshot)
+    if is_url(ref.snapshot) and not ref.manifest:
+        return  # its pieces are checked when they are read
+    path = snapshot_file(ref)
     try:
         found = path.stat()
         key = (str(path), found.st_mtime_ns, found.st_size)
@@ -99,12 +131,22 @@ def verify(ref: DatasetRef) -> None:
         )
 
 
-def inside(root: Path, name: str, *, resolved: bool = False) -> Path:
+@overload
+def inside(root: Path, name: str, *, resolved: bool = False) -> Path: ...
+
+
+@overload
+def inside(root: AnyPath, name: str, *, resolved: bool = False) -> AnyPath: ...
+
+
+def inside(root: AnyPath, name: str, *, resolved: bool = False) -> AnyPath:
     """The file `name` of the folder `root`, with every link followed; `resolved`: root's are.
 
     Raises ItemError path-outside-root where `..`, a link or an absolute path leads elsewhere,
     missing-image where there is no such regular file.
     """
+    if isinstance(root, RemotePath):
+        return _below(root, name)
     base = root if resolved else root.resolve()
     if (plain := _plain_file(base, name)) is not None:
         return plain
@@ -119,6 +161,13 @@ def inside(root: Path, name: str, *, resolved: bool = False) -> Path:
     if not regular:
         raise ItemError("missing-image", f"there is no picture file {printable(name)!r}")
     return path
+
+
+def _below(root: RemotePath, name: str) -> RemotePath:
+    """The file of this name in the store, there or not; raises ItemError path-outside-root."""
+    if name.startswith("/") or is_url(name) or ".." in name.split("/"):
+        raise ItemError("path-outside-root", f"{printable(name)!r} leads outside the dataset")
+    return root / posixpath.normpath(name)
 
 
 def _plain_file(base: Path, name: str) -> Path | None:
@@ -138,17 +187,22 @@ def _plain_file(base: Path, name: str) -> Path | None:
     return Path(path) if stat.S_ISREG(mode) else None
 
 
-def picture_digest(path: Path, name: str) -> str:
+def picture_digest(path: AnyPath, name: str) -> str:
     """Sha256 of the bytes of the picture at `path`, which the snapshot will call `name`.
 
-    Raises ItemError missing-image where it cannot be read, invalid-utf8 for a name of odd bytes.
+    Raises ItemError missing-image where it cannot be read, invalid-utf8 for a name of odd bytes;
+    ObjectStoreError where the store that it lies in is away.
     """
     if printable(name) != name:
         raise ItemError("invalid-utf8", f"the file name {printable(name)!r} is not UTF-8")
     try:
+        if isinstance(path, RemotePath):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
         return file_digest(path)
     except OSError as error:
         raise ItemError("missing-image", f"cannot read {name}: {error.strerror}") from error
+    except RemoteFileError as error:
+        raise ItemError("missing-image", str(error)) from None
 
 
 #: characters (or bytes of a line) in one row; a longer row is a malformed one, not a full memory
@@ -225,14 +279,14 @@ class Source(Protocol):
 
     def __init__(self, spec: DatasetSpec, location: str) -> None: ...
 
-    def files(self) -> Sequence[Path]:
+    def files(self) -> Sequence[AnyPath]:
         """The files whose bytes decide the snapshot together with the options."""
 
     def records(self) -> Generator[Record]:
         """Every row in order, bad ones included; a generator, to be closed by the caller."""
 
 
-def unreadable(path: Path, error: Exception) -> DataSourceError:
+def unreadable(path: AnyPath, error: Exception) -> DataSourceError:
     """The error for a file that cannot be read, or whose bytes end or break in the middle."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"

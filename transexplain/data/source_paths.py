@@ -5,15 +5,22 @@ import re
 from pathlib import Path
 
 from transexplain.errors import DataSourceError
+from transexplain.remote_paths import AnyPath, matching_paths
+from transexplain.remote_stores import is_url
 
 
-def expand(location: str) -> tuple[Path, ...]:
-    """The files that a path, glob or {range} means, or the tars of a folder, sorted.
+def expand(location: str) -> tuple[AnyPath, ...]:
+    """The files that a path, URL, glob or {range} means, or the tars of a folder, sorted.
 
     `{000..012}` are the numbers from 000 to 012, `{a,b}` is a and b; every such file has to exist.
+    URLs name files and globs, with a {range} or without.
 
-    Raises DataSourceError where there is none, and for a folder without tars.
+    Raises DataSourceError where there is none, and for a folder without tars; as
+    `remote_paths.matching_paths`.
     """
+    if is_url(location):
+        named = {one.url: one for part in _without_braces(location) for one in matching_paths(part)}
+        return tuple(named[url] for url in sorted(named))
     literal = Path(location).expanduser()
     names = [str(literal)] if literal.exists() else _matching(str(literal))
     if literal.is_dir():

@@ -3,16 +3,17 @@
 import json
 import math
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 from transexplain.data import FORMATS
 from transexplain.data.dialect import USUAL, dialect_of
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
 from transexplain.data.picture_places import is_packed
+from transexplain.data.remote_pictures import read_ahead
 from transexplain.data.source_files import (
     KEY,
     PackedPicture,
@@ -26,10 +27,12 @@ from transexplain.data.source_files import (
 )
 from transexplain.data.source_paths import expand
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
+from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.types.plans import DatasetSpec, Modality
 
 _TEXT_DEFAULTS = ("text", "sentence")
 _LABEL_DEFAULT = "label"
+_TOGETHER = 64  #: rows whose pictures are read from a store at the same time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +56,7 @@ class Columns:
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
-def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
+def resolve(spec: DatasetSpec, table: Table, path: AnyPath) -> Columns:
     """The spec's columns, or their defaults, in the table of the file `path`.
 
     Raises DataSourceError naming the columns that exist where one is missing or there twice.
@@ -84,7 +87,7 @@ def resolve(spec: DatasetSpec, table: Table, path: Path) -> Columns:
     return columns
 
 
-def _default_text(existing: Sequence[str], path: Path, delimiter: str | None) -> str:
+def _default_text(existing: Sequence[str], path: AnyPath, delimiter: str | None) -> str:
     for name in _TEXT_DEFAULTS:
         if name in existing:
             return name
@@ -175,7 +178,7 @@ class FileSource:
         self.marked = spec.evidence is not None
         self.detected = detected_in(self._paths, spec)
 
-    def files(self) -> Sequence[Path]:
+    def files(self) -> Sequence[AnyPath]:
         """The tabular files in reading order."""
         return self._paths
 
@@ -186,23 +189,41 @@ class FileSource:
             with open_table(path, self._spec) as table:
                 columns = resolve(self._spec, table, path)
                 reader = RowReader(columns, path, self.root)
-                for raw in table.rows(columns.wanted):
-                    yield reader.record(index, raw)
+                for raw, picture in reader.pictures(table.rows(columns.wanted)):
+                    yield reader.record(index, raw, picture)
                     index += 1
 
 
 class RowReader:
     """Turns the cells of one file's rows into records."""
 
-    def __init__(self, columns: Columns, path: Path, root: str) -> None:
+    def __init__(self, columns: Columns, path: AnyPath, root: str) -> None:
         self._columns = columns
         self._folder = path.parent
         self._root = root
         self._file = printable(path.relative_to(root).as_posix()) if root else ""
         self._keyed = columns.id == KEY
 
-    def record(self, index: int, raw: RawRow) -> Record:
-        """The record of one row; what is wrong with it becomes its error, the rest is kept."""
+    def pictures(self, rows: Iterator[RawRow]) -> Iterator[tuple[RawRow, RemotePath | None]]:
+        """The rows, each with the picture that it names where that lies in a store, read."""
+        if not (self._root and isinstance(self._folder, RemotePath)):
+            yield from ((raw, None) for raw in rows)
+            return
+        while some := list(islice(rows, _TOGETHER)):
+            names = [self._named(raw) for raw in some]
+            yield from zip(some, read_ahead(self._folder, names), strict=True)
+
+    def _named(self, raw: RawRow) -> str | None:
+        """The picture file that a row names."""
+        if isinstance(raw, Problem) or isinstance(raw[self._columns.content], PackedPicture):
+            return None
+        return _or_fault(raw, self._columns.content, [])
+
+    def record(self, index: int, raw: RawRow, picture: RemotePath | None = None) -> Record:
+        """The record of one row; what is wrong with it becomes its error, the rest is kept.
+
+        `picture`: the one that it names, where that was read already.
+        """
         columns = self._columns
         if isinstance(raw, Problem):
             name = f"row:{index}" if columns.id else str(index)
@@ -217,7 +238,7 @@ class RowReader:
         template = _or_fault(raw, columns.template, faults)
         content = sha256 = evidence = annotations = None
         try:
-            content, sha256 = self._content(raw)
+            content, sha256 = self._content(raw, picture)
             evidence = self._evidence(raw, content)
             annotations = self._annotations(raw, content)
         except ItemError as fault:
@@ -246,7 +267,7 @@ class RowReader:
         """Keys of other files may be the same."""
         return f"{self._file}/{key}"
 
-    def _content(self, raw: RawRow) -> tuple[str, str | None]:
+    def _content(self, raw: RawRow, picture: RemotePath | None) -> tuple[str, str | None]:
         assert not isinstance(raw, Problem)
         column = self._columns.content
         if not self._root:
@@ -257,7 +278,7 @@ class RowReader:
         named = spelled(cell, column)
         if named is None:
             raise ItemError("null", f"column {column!r} names no picture")
-        path = inside(self._folder, named)
+        path = picture or inside(self._folder, named)
         name = path.relative_to(self._root).as_posix()
         if is_packed(name):
             raise ItemError(
@@ -296,7 +317,7 @@ def _or_fault(raw: RawRow, column: str | None, faults: list[ItemError]) -> str |
         return None
 
 
-def format_of(path: Path) -> str:
+def format_of(path: AnyPath) -> str:
     """The name in `data.FORMATS` that the suffix of `path` stands for.
 
     Raises DataSourceError naming the formats that exist.
@@ -313,7 +334,7 @@ def format_of(path: Path) -> str:
     return name
 
 
-def detected_in(paths: Sequence[Path], spec: DatasetSpec) -> tuple[str, ...]:
+def detected_in(paths: Sequence[AnyPath], spec: DatasetSpec) -> tuple[str, ...]:
     """The detected dialect of each file; "" for usual ones.
 
     Raises DataSourceError where a file cannot be read.
@@ -325,13 +346,13 @@ def detected_in(paths: Sequence[Path], spec: DatasetSpec) -> tuple[str, ...]:
     )
 
 
-def open_table(path: Path, spec: DatasetSpec) -> AbstractContextManager[Table]:
+def open_table(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
     """The file at `path`, read by its suffix; raises DataSourceError."""
     table: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
     return table
 
 
-def _are_tars(paths: Sequence[Path]) -> bool:
+def _are_tars(paths: Sequence[AnyPath]) -> bool:
     """Whether all of them are; raises DataSourceError where some are."""
     formats = {format_of(path) == "tar" for path in paths}
     if len(formats) > 1:
@@ -339,5 +360,9 @@ def _are_tars(paths: Sequence[Path]) -> bool:
     return True in formats
 
 
-def _common_folder(paths: Sequence[Path]) -> str:
-    return os.path.commonpath([path.parent for path in paths])
+def _common_folder(paths: Sequence[AnyPath]) -> str:
+    parents = [str(path.parent) for path in paths]
+    scheme, separator, _ = parents[0].partition("://")
+    if not separator:
+        return os.path.commonpath(parents)
+    return f"{scheme}://{os.path.commonpath([one.partition('://')[2] for one in parents])}"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, Any
 
 from transexplain.data.image_files import MAX_BYTES, SUFFIXES
@@ -32,6 +32,7 @@ from transexplain.data.source_files import (
 )
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.parsing import refuse_depth
+from transexplain.remote_paths import AnyPath, state_of
 from transexplain.types.plans import DatasetSpec
 
 #: columns that every tar has beside `KEY`: the item's only picture, and its label
@@ -55,7 +56,7 @@ class _Sample:
 
 
 @contextmanager
-def open_tar(path: Path, spec: DatasetSpec) -> Iterator[Table]:
+def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
     """The items of a tar as rows; its columns are those of the first 100 items.
 
     Raises DataSourceError where the file is no tar, or is compressed.
@@ -86,9 +87,9 @@ def open_tar(path: Path, spec: DatasetSpec) -> Iterator[Table]:
 class _Reader:
     """Items of one open tar."""
 
-    def __init__(self, stream: IO[bytes], path: Path, spec: DatasetSpec) -> None:
+    def __init__(self, stream: IO[bytes], path: AnyPath, spec: DatasetSpec) -> None:
         self._stream, self._path, self._spec = stream, path, spec
-        self._size = path.stat().st_size
+        self._size = state_of(path)[1]
         try:
             self._tar = tarfile.open(fileobj=stream, mode="r:", errors="surrogateescape")  # noqa: SIM115 - closed with the stream
         except Exception as error:  # a reader fed hostile bytes may fail in any way at all

@@ -1,22 +1,23 @@
 """Reads Excel workbooks: one sheet, whose first row names the columns."""
 
 import datetime as dt
+import io
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from transexplain.data.file_formats import without_trailing
 from transexplain.data.source_files import Problem, RawRow, Table, printable, unreadable
 from transexplain.errors import DataSourceError
 from transexplain.registry import require
+from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.types.plans import DatasetSpec
 
 
 @contextmanager
-def open_workbook(path: Path, spec: DatasetSpec) -> Iterator[Table]:
+def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
     """The sheet of the specification, or the first; cells hold what Excel last computed.
 
     Raises DataSourceError where the file is no workbook, is damaged, or has no such sheet;
@@ -26,7 +27,8 @@ def open_workbook(path: Path, spec: DatasetSpec) -> Iterator[Table]:
     import openpyxl
 
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        content = io.BytesIO(path.read_bytes()) if isinstance(path, RemotePath) else path
+        book = openpyxl.load_workbook(content, read_only=True, data_only=True)
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         raise unreadable(path, error) from error
     with closing(book):
@@ -35,7 +37,7 @@ def open_workbook(path: Path, spec: DatasetSpec) -> Iterator[Table]:
         yield Table(columns=tuple(header), rows=lambda wanted: _picked(rows, header, wanted))
 
 
-def _sheet(book: Any, wanted: str | None, path: Path) -> Any:
+def _sheet(book: Any, wanted: str | None, path: AnyPath) -> Any:
     names = [sheet.title for sheet in book.worksheets]
     if wanted is None and names:
         return book.worksheets[0]
@@ -49,7 +51,7 @@ def _is_blank(cells: Sequence[Any]) -> bool:
     return all(cell is None for cell in cells)
 
 
-def _header(cells: Sequence[Any], path: Path) -> list[str]:
+def _header(cells: Sequence[Any], path: AnyPath) -> list[str]:
     names = ["" if cell is None else printable(str(cell)) for cell in cells]
     while names and not names[-1]:
         names.pop()

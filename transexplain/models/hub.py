@@ -13,7 +13,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transexplain.errors import ModelLoadError
+from transexplain.local_copies import local_folder
 from transexplain.models.configs import read_json
+from transexplain.remote_files import check_url, pinned
+from transexplain.remote_stores import hub_file, is_url
 from transexplain.types.plans import SourceFile
 
 _lock = threading.Lock()
@@ -76,25 +79,32 @@ def _leave() -> None:
 
 _ID = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-#: no pickle, no Python file ever leaves the hub
+#: no pickle, no Python file ever leaves the hub, or a folder at a URL
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """A hub model on this disk."""
+    """A model of a hub or store on this disk."""
 
     folder: Path
-    source: str  #: `org/name@commit`
+    source: str  #: `org/name@commit`, or the URL
 
 
-def is_hub_id(source: str) -> bool:
-    """Whether `source` is spelt like `org/name` or `org/name@revision`."""
+def fetchable(source: str) -> bool:
+    """Whether `source` is a URL, or spelt like `org/name` or `org/name@revision`."""
+    if is_url(source):
+        return True
     return _ID.fullmatch(source) is not None and not source.startswith(".")
 
 
 def fetch(source: str, *, remedy: str) -> Fetched:
-    """The files of a hub id, from the cache or the net; ModelLoadError ends with `remedy`."""
+    """The files of a hub id, from the cache or the net, or of a folder at a URL.
+
+    Raises ModelLoadError, which ends with `remedy`; RemoteFileError, ObjectStoreError.
+    """
+    if is_url(source):
+        return _fetch_url(source)
     import huggingface_hub
     from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
 
@@ -119,6 +129,17 @@ def fetch(source: str, *, remedy: str) -> Fetched:
         ) from error
     commit = folder.name if _COMMIT.fullmatch(folder.name) else revision
     return Fetched(folder=folder, source=f"{repo}@{commit}" if commit else repo)
+
+
+def _fetch_url(url: str) -> Fetched:
+    check_url(url)
+    if url.startswith("hf://"):
+        there = hub_file(url)
+        if there.kind == "model" and not there.path:
+            revision = f"@{there.revision}" if there.revision else ""
+            return fetch(f"{there.repository}{revision}", remedy="download it elsewhere")
+    place = pinned(url)
+    return Fetched(folder=local_folder(place, _WANTED), source=place)
 
 
 _INDEX = "model.safetensors.index.json"

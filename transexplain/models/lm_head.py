@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError
 from transexplain.models.assemble import placed
-from transexplain.models.hub import check_header, fetch, is_hub_id, quiet, weight_files
+from transexplain.models.hub import check_header, fetch, fetchable, quiet, weight_files
 from transexplain.models.loaded_model import LoadedModel
 
 _REMEDY = (
@@ -151,7 +151,7 @@ def _files(where: str, *, given: bool) -> tuple[Path, ...]:
         return (folder,)
     if folder.is_dir():
         return weight_files(folder)
-    if is_hub_id(where) and (given or "/" in where):
+    if fetchable(where) and (given or "/" in where):
         return weight_files(fetch(where, remedy=_REMEDY).folder)
     what = "is no directory, .safetensors file or hub id" if given else "was not read from files"
     raise ConfigurationError(f"no language-model head: {where} {what}; {_REMEDY}")

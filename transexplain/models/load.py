@@ -22,7 +22,7 @@ from transexplain.models.assemble import (
 )
 from transexplain.models.calling import Caller, place_of, torch_dtype
 from transexplain.models.configs import read_config
-from transexplain.models.hub import digest_of_module, fetch, is_digested, is_hub_id, weight_names
+from transexplain.models.hub import digest_of_module, fetch, fetchable, is_digested, weight_names
 from transexplain.models.huggingface import names_of_config
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.pixel_bytes import Transform
@@ -41,9 +41,9 @@ def load_model(
         source: a directory (transformers, a config.json with `timm_args`, or what
             `models.graph_transformer.GraphTransformer.save` wrote), a hub id
             (`org/name` or `org/name@revision`, recorded with its commit) or
-            `timm:NAME?checkpoint=FILE.safetensors`. Or an object: a transformers classifier, a
-            timm model, or a transformers pipeline for text- or image-classification; it stays as
-            it is, on its device.
+            `timm:NAME?checkpoint=FILE.safetensors`; directory and file may be URLs. Or an object:
+            a transformers classifier, a timm model, or a transformers pipeline for text- or
+            image-classification; it stays as it is, on its device.
         reader: of a transformers classifier in memory: its tokenizer or image processor, or a
             function that maps an RGB picture to (3, H, W). Everything else brings its own.
         dtype: that files of any number type are loaded as: float32 (the default), float64,
@@ -91,7 +91,7 @@ def _from_place(
             f"{text} is a file; give the directory that holds it with its config.json, "
             "or timm:NAME?checkpoint=FILE.safetensors"
         )
-    if isinstance(source, Path) or not is_hub_id(text):
+    if isinstance(source, Path) or not fetchable(text):
         raise ModelLoadError(f"there is no model directory {text!r}")
     fetched = fetch(text, remedy="download it elsewhere and give its directory")
     return _from_folder(fetched.folder, fetched.source, number, place)
@@ -122,7 +122,7 @@ def present_files(source: str) -> dict[str, Path]:
         folder = fetch(hub_name(name), remedy="give a checkpoint file").folder
     elif Path(source).expanduser().is_dir():
         folder = Path(source).expanduser()
-    elif is_hub_id(source) and not Path(source).is_absolute():
+    elif fetchable(source) and not Path(source).is_absolute():
         folder = fetch(source, remedy="give its directory").folder
     else:
         raise ModelLoadError(f"there is no model directory {source!r}")

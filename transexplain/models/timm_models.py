@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from transexplain.errors import ModelLoadError
+from transexplain.local_copies import local_file
 from transexplain.models.assemble import Origin, assemble_image, unique_names
 from transexplain.models.configs import Budget, WeightSize, read_config
 from transexplain.models.hub import (
@@ -27,6 +28,8 @@ from transexplain.models.hub import (
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.pixel_bytes import Transform
 from transexplain.models.timm_arguments import checked_arguments, plain_name
+from transexplain.remote_files import check_url
+from transexplain.remote_stores import is_url
 
 PREFIX = "timm:"
 _DEFAULT_CLASS = "timm.models.vision_transformer.VisionTransformer"
@@ -187,6 +190,9 @@ def named_checkpoint(source: str) -> tuple[str, Path | None]:
         raise ModelLoadError(
             f"cannot read {source!r}; the form is {PREFIX}NAME?checkpoint=FILE.safetensors"
         )
+    if is_url(value):
+        check_url(value)
+        return name, local_file(value)
     return name, Path(value).expanduser() if value else None
 
 

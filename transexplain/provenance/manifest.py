@@ -150,7 +150,11 @@ def _documents(plan: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _named(files: Any) -> list[dict[str, str]]:
     """Files by their last name, in the order that they were read in."""
-    return [{"name": PurePath(one["path"]).name, "sha256": one["sha256"]} for one in files]
+    named = [{"name": PurePath(one["path"]).name, "sha256": one["sha256"]} for one in files]
+    for entry, one in zip(named, files, strict=True):
+        if state := one.get("state"):  # of a file in an object store, which is not hashed
+            entry["state"] = state
+    return named
 
 
 SCHEMA_VERSION = 1

@@ -17,6 +17,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.parsing import UnreadableError, read_json, read_text
 from transexplain.provenance.verification import Check, Checks, judged
 from transexplain.registry import require
+from transexplain.remote_paths import AnyPath
 from transexplain.settings import secret
 from transexplain.version import __version__
 
@@ -121,7 +122,7 @@ def _known_key(path: Path, key: "PublicKeyTypes") -> "SSlibKey":
         ) from error
 
 
-def signature_text(files: Sequence[Path], run_id: str, signer: "CryptoSigner") -> bytes:
+def signature_text(files: Sequence[AnyPath], run_id: str, signer: "CryptoSigner") -> bytes:
     """The signature of these files as they are now; raises OSError where one cannot be read."""
     from securesystemslib.dsse import Envelope
 

@@ -13,6 +13,7 @@ import numpy as np
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.methods.learned_facts import LEARNED
+from transexplain.remote_stores import is_url
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
@@ -73,11 +74,12 @@ class VerifyRequest:
         folders = [folder for folder in (self.data_root, self.snapshot_dir) if folder is not None]
         places = [Path(planned.snapshot)]
         places += [folder / f"{planned.fingerprint}.parquet" for folder in folders]
-        found = next((place for place in places if place.is_file()), places[0])
+        here = next((place for place in places if place.is_file()), None)
+        lost = planned.snapshot if is_url(planned.snapshot) else str(places[0].absolute())
         root = planned.root
         if root and self.data_root is not None:
             root = str(self.data_root.absolute())
-        return replace(planned, snapshot=str(found.absolute()), root=root)
+        return replace(planned, snapshot=str(here.absolute()) if here else lost, root=root)
 
     def file_of(self, planned: str) -> Path:
         """A data file or lexicon where it is now.

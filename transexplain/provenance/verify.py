@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
 from transexplain.data.picture_places import place_digest
-from transexplain.data.source_files import file_digest
+from transexplain.data.snapshot_rows import snapshot_rows
+from transexplain.data.source_files import snapshot_file
 from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.methods.learned_facts import explainers_of
 from transexplain.models.load import present_files
 from transexplain.provenance.explained_again import again_checks
+from transexplain.provenance.input_faults import fault_in_pieces, fault_in_store, fault_of
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import (
     Check,
@@ -29,6 +29,8 @@ from transexplain.provenance.verification import (
     note,
 )
 from transexplain.randomness import keyed_number
+from transexplain.remote_paths import any_path
+from transexplain.remote_stores import is_url
 from transexplain.store import parts, runs, sink_files, sink_folders
 from transexplain.store.database import Database
 from transexplain.store.recorded import (
@@ -88,28 +90,18 @@ def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
     faults = [
         fault
         for one in model.files
-        if (fault := _fault(present.get(one.path), one, f"{one.path} of {model.source}"))
+        if (fault := fault_of(present.get(one.path), one, f"{one.path} of {model.source}"))
     ]
     faults += [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned.keys())]
     return judged(name, faults, f"{len(planned)} of {model.source} as planned", remedy)
 
 
-def _fault(path: Path | None, planned: SourceFile, shown: str) -> str | None:
-    """The fault of a file; None: its bytes are those of the plan."""
-    try:
-        if path is None or not path.is_file():
-            return f"{shown} is not there"
-        found = file_digest(path)
-    except OSError as error:
-        return f"{shown} cannot be read: {error.strerror}"
-    if found == planned.sha256:
-        return None
-    return f"{shown} has changed (sha256 {found[:12]}, planned {planned.sha256[:12]})"
-
-
 def _snapshot(dataset: DatasetRef) -> Check:
-    planned = SourceFile(path=dataset.snapshot, sha256=dataset.fingerprint)
-    fault = _fault(Path(dataset.snapshot), planned, dataset.snapshot)
+    if is_url(dataset.snapshot) and not dataset.manifest:
+        fault = fault_in_pieces(dataset)
+    else:
+        planned = SourceFile(path=dataset.snapshot, sha256=dataset.fingerprint)
+        fault = fault_of(snapshot_file(dataset), planned, dataset.snapshot)
     return judged(
         "dataset snapshot",
         [fault] if fault else [],
@@ -133,7 +125,7 @@ def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Ch
 def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
     places = [request.explainer_of(one.path) for one in files]
     pairs = zip(places, files, strict=True)
-    faults = [fault for place, one in pairs if (fault := _fault(place, one, str(place)))]
+    faults = [fault for place, one in pairs if (fault := fault_of(place, one, str(place)))]
     shown = ", ".join(map(str, places))
     remedy = "Put the file back that the run was made with; --data-root FOLDER names its folder"
     return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
@@ -143,7 +135,7 @@ def _same_path(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[
     """Files of different content that would be looked for in one place."""
     first: dict[Path, SourceFile] = {}
     for one in files:
-        if one.path.startswith(BUILTIN):
+        if one.path.startswith(BUILTIN) or is_url(one.path):
             continue
         place = request.file_of(one.path)
         other = first.setdefault(place, one)
@@ -155,9 +147,11 @@ def _same_path(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[
 
 
 def _file_fault(planned: SourceFile, request: VerifyRequest) -> str | None:
+    if is_url(planned.path):
+        return fault_in_store(planned)
     if not planned.path.startswith(BUILTIN):
         path = request.file_of(planned.path)
-        return _fault(path, planned, str(path))
+        return fault_of(path, planned, str(path))
     try:
         found = lexicon_file(planned.path).sha256
     except ConfigurationError as error:
@@ -169,26 +163,25 @@ def _pictures(dataset: DatasetRef) -> Check:
     remedy = "--data-root FOLDER names the folder of the pictures"
     try:
         faults = list(_picture_faults(dataset))
-    except (OSError, ValueError) as error:  # the snapshot's own check says more
+    except (OSError, ValueError, TransExplainError) as error:  # its own check says more
         return judged("pictures", [f"the snapshot cannot be read: {error}"], "", remedy)
     return judged("pictures", faults, f"as in the snapshot, below {dataset.root}", remedy)
 
 
 def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
-    columns = ["content", "sha256", "error_kind"]
-    with pq.ParquetFile(dataset.snapshot, pre_buffer=False) as file:
-        for batch in file.iter_batches(columns=columns, use_threads=False):
-            for row in batch.to_pylist():
-                if row["error_kind"] is not None or row["sha256"] is None:
-                    continue
-                name = row["content"]
-                try:
-                    found = place_digest(Path(dataset.root), name)
-                except ItemError as error:
-                    yield str(error)
-                    continue
-                if found != row["sha256"]:
-                    yield f"{name} has changed (sha256 {found[:12]}, planned {row['sha256'][:12]})"
+    root = any_path(dataset.root)
+    for batch in snapshot_rows(dataset).batches(["content", "sha256", "error_kind"]):
+        for row in batch.to_pylist():
+            if row["error_kind"] is not None or row["sha256"] is None:
+                continue
+            name = row["content"]
+            try:
+                found = place_digest(root, name)
+            except ItemError as error:
+                yield str(error)
+                continue
+            if found != row["sha256"]:
+                yield f"{name} has changed (sha256 {found[:12]}, planned {row['sha256'][:12]})"
 
 
 _NAMED = 3  #: rows that are named

@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -15,6 +14,7 @@ from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.randomness import keyed_number
+from transexplain.remote_paths import any_path
 from transexplain.training.training_plans import digest_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard
@@ -110,7 +110,7 @@ class Examples:
     def _encoded(self, one: Example) -> Encoded:
         if one.encoded is not None:
             return one.encoded
-        item = replace(one.item, content=open_picture(Path(self.root), str(one.item.source)))
+        item = replace(one.item, content=open_picture(any_path(self.root), str(one.item.source)))
         (found,) = self.model.encode([item], max_length=self.max_length)
         if isinstance(found, ItemFailure):
             raise DataSourceError(

@@ -47,8 +47,11 @@ StoreText = Literal["full", "hashed", "none"]
 class SourceFile:
     """A file that an audit was made from, and its bytes' digest when the audit was planned."""
 
-    path: str  #: absolute; of a model the name within it; `builtin:NAME` of what is shipped
-    sha256: str  #: of its bytes
+    #: absolute, or a URL; of a model the name within it; `builtin:NAME` of what is shipped
+    path: str
+    sha256: str  #: of its bytes; "" where `state` stands for it
+    size: int | None = None  #: bytes, of a file in an object store
+    state: str = ""  #: of such a file, another one after each change: its ETag
 
 
 def device_class(device: str) -> DeviceClass:
@@ -109,10 +112,11 @@ class DatasetRef:
 
     source: str  #: as the user wrote it
     modality: Modality
-    snapshot: str  #: absolute path of the Parquet snapshot
+    #: absolute path of the Parquet snapshot, or the URL of its pieces
+    snapshot: str
     fingerprint: str  #: sha256 of the snapshot's bytes, verified by workers
     rows: int
-    root: str = ""  #: folder that image paths are relative to
+    root: str = ""  #: folder that image paths are relative to; a path or a URL
     #: of attributions made elsewhere: sha256 over ids and texts alone; "": the fingerprint says it
     corpus: str = ""
     #: what the snapshot was read from; empty for pictures, which the snapshot has digests of, and
@@ -317,6 +321,9 @@ class AuditPlan:
             del found["dataset"]["read_as"]
         if not found["dataset"]["manifest"]:
             del found["dataset"]["manifest"]
+        for one in (*found["model"]["files"], *found["dataset"]["files"], *found["lexicons"]):
+            if not one["state"]:
+                del one["size"], one["state"]
         for method in (found["evaluation"] or {}).get("methods", ()):
             if method["draws"] == 1:
                 del method["draws"]

@@ -10,12 +10,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, cast, get_args
 
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError, did_you_mean, reason_of
 from transexplain.parsing import LARGEST, read_json, read_yaml, refuse_unstorable
+from transexplain.remote_paths import AnyPath, any_path
 from transexplain.types.items import Ambiguity, EntityGroup
 from transexplain.types.plans import SourceFile
 
@@ -34,7 +34,7 @@ _FLAGS: dict[str, Any] = {
 }
 
 
-def read_lexicon(source: Path | str) -> dict[Any, Any]:
+def read_lexicon(source: AnyPath | str) -> dict[Any, Any]:
     """The groups of a file by name, or of `builtin:NAME`; their bodies are not checked yet.
 
     Raises:
@@ -51,14 +51,14 @@ def read_lexicon(source: Path | str) -> dict[Any, Any]:
     return content
 
 
-def source_text(source: Path | str) -> tuple[str, str]:
+def source_text(source: AnyPath | str) -> tuple[str, str]:
     """A name whose suffix is the file's format, and its text; raises LexiconError."""
     if str(source).startswith(BUILTIN):
         return _shipped(str(source).removeprefix(BUILTIN))
-    return str(source).lower().removesuffix(".gz"), _text(Path(source))
+    return str(source).lower().removesuffix(".gz"), _text(any_path(source))
 
 
-def lexicon_file(source: Path | str) -> SourceFile:
+def lexicon_file(source: AnyPath | str) -> SourceFile:
     """The digest of a lexicon's bytes, by its absolute path or as `builtin:NAME`.
 
     Raises LexiconError where it cannot be read.
@@ -66,7 +66,7 @@ def lexicon_file(source: Path | str) -> SourceFile:
     if str(source).startswith(BUILTIN):
         name, data = str(source), _shipped(str(source).removeprefix(BUILTIN))[1].encode()
     else:
-        path = Path(source).absolute()
+        path = any_path(source).absolute()
         name = str(path).encode("utf-8", "backslashreplace").decode()
         try:
             data = path.read_bytes()
@@ -91,7 +91,7 @@ def _shipped(name: str) -> tuple[str, str]:
     return file.name, file.read_text(encoding="utf-8")
 
 
-def _text(path: Path) -> str:
+def _text(path: AnyPath) -> str:
     name = path.name.lower().removesuffix(".gz")
     if not name.endswith((*_TREES, *TABLES)):
         known = ", ".join((*_TREES, *TABLES))
@@ -177,8 +177,8 @@ def _once(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 _KEYS = {"term": ("term", "entity", "ambiguous"), "terms": ("entity", "terms", "ambiguous")}
 
 
-def load_lexicon(source: Path | str) -> tuple[EntityGroup, ...]:
-    """Read entity groups from a file, or those of `builtin:NAME`.
+def load_lexicon(source: AnyPath | str) -> tuple[EntityGroup, ...]:
+    """Read entity groups from a file, also at a URL, or those of `builtin:NAME`.
 
     YAML and JSON hold `group: [terms]` or `group: {source: ..., terms: [...]}`, where a term is
     a text, `{term: Will, ambiguous: true}`, or several spellings of one entity,

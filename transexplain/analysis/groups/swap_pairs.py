@@ -5,7 +5,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from transexplain.analysis.groups.group_cells import family
@@ -13,6 +12,7 @@ from transexplain.analysis.groups.lexicon import BUILTIN, TABLES, source_text
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError
 from transexplain.parsing import read_json, read_yaml, refuse_unstorable
+from transexplain.remote_paths import AnyPath
 from transexplain.types.items import EntityGroup
 
 Pair = tuple[str, str]
@@ -35,7 +35,7 @@ _NO_OWN = frozenset(
 )
 
 
-def load_pairs(source: Path | str) -> tuple[Pair, ...]:
+def load_pairs(source: AnyPath | str) -> tuple[Pair, ...]:
     """Read pairs from a file, or those of `builtin:gender-pairs`.
 
     YAML and JSON hold a list of two words each, `[[he, she], [his, her]]`. CSV and TSV have the

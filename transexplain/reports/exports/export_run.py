@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from transexplain.atomic_write import atomic_file, atomic_folder
 from transexplain.errors import ConfigurationError
+from transexplain.remote_files import under, write
+from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.reports.exports import EXPORTS, FILES, TRACKERS
 from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import FEWEST, fewest_of
@@ -60,8 +63,11 @@ def unwritable(path: Path, error: OSError) -> ConfigurationError:
     )
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8; raises ConfigurationError as `replacing` does."""
+def write_text(path: AnyPath, text: str) -> None:
+    """Write a text in UTF-8; raises ConfigurationError as `replacing` does, ObjectStoreError."""
+    if isinstance(path, RemotePath):
+        path.write_bytes(text.encode())
+        return
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -130,11 +136,32 @@ def summary_of(
     return found if redaction is None else redacted(found, redaction.fewest)
 
 
+@contextmanager
+def _written_here(path: AnyPath) -> Iterator[Path]:
+    """A path of this machine to write to; what is there at the end is copied to a URL.
+
+    Raises ConfigurationError for a folder in a store that holds files already, ObjectStoreError.
+    """
+    if isinstance(path, Path):
+        yield path
+        return
+    with TemporaryDirectory(prefix="transexplain-") as folder:
+        here = Path(folder) / path.name
+        yield here
+        if here.is_file():
+            write(path.url, here)
+            return
+        if under(f"{path.url.rstrip('/')}/"):
+            raise ConfigurationError(f"the folder {path} is not empty; name a new one")
+        for one in sorted(one for one in here.rglob("*") if one.is_file()):
+            write((path / one.relative_to(here).as_posix()).url, one)
+
+
 def export(
     db: Database,
     run_id: str,
     form: str,
-    path: Path | None,
+    path: AnyPath | None,
     *,
     redact: bool = False,
     min_count: int | None = None,
@@ -145,7 +172,8 @@ def export(
         db: the store.
         run_id: id, unique beginning of one, or `latest`.
         form: one of `EXPORTS`.
-        path: a file that is made or replaced; for `csv` a folder that is not there or is empty.
+        path: a file that is made or replaced; for `csv` a folder that is not there or is empty;
+            either may be a URL.
         redact: without texts, ids, and what rests on few items; see `docs/explanation/privacy.md`.
         min_count: items that a number must rest on, with `redact`; None: as in a report.
 
@@ -164,7 +192,8 @@ def export(
         if path is None:
             what = "folder" if form == "csv" else "file"
             raise ConfigurationError(f"{form} is no text to print; name a {what} with -o")
-        make(db, run, path, *redactions)
+        with _written_here(path) as here:
+            make(db, run, here, *redactions)
         return None
     text = encodable(make(db, run, *redactions))
     if path is None:

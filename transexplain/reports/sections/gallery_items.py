@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from PIL import Image
 
 from transexplain.data.picture_places import open_picture
 from transexplain.errors import ItemError
+from transexplain.remote_paths import any_path
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.graph_drawing import GraphShape, node_link, nodes_of, stored_shapes
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
@@ -107,7 +107,7 @@ def opened(source: str | None, root: str) -> Image.Image:
         raise ItemError("missing-image", "no file of this picture was recorded")
     if not root:
         raise ItemError("missing-image", "the dataset's folder was not recorded")
-    return open_picture(Path(root), source)
+    return open_picture(any_path(root), source)
 
 
 def _over(image: Image.Image, one: Explanation, scale: float) -> Drawn:
