@@ -139,7 +139,7 @@ def _parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**8, 10**9])
     parser.add_argument("--file-rows", type=int, default=10**6)
-    parser.add_argument("--claims", type=int, default=10_000)
+    parser.add_argument("--claims", type=int, default=5_000)
     parser.add_argument("--postgres", action="store_true", help="not SQLite")
     parser.add_argument("--json", help="also write the figures to this file")
     return parser.parse_args(words)

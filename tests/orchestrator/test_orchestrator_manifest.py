@@ -13,6 +13,8 @@ from orchestrator.dispatch.local import run_local
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.plan.data_check import check_data
 from orchestrator.spec import load_spec
+from transexplain.provenance.verification import VerifyRequest
+from transexplain.provenance.verify import input_checks
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shard_blocks, shards
 from transexplain.store.database import Database
@@ -55,6 +57,12 @@ def saved(db: Database, run_id: str) -> list[Any]:
     ]
 
 
+def inputs(prepared: Prepared) -> dict[str, str]:
+    """What `verify` says of the dataset: PASS or FAIL, and why."""
+    found = input_checks(prepared.plan, VerifyRequest())
+    return {one.name: f"{one.status} {one.text}" for one in found if "dataset" in one.name}
+
+
 def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_blocks, "BLOCK", 2)
     monkeypatch.setattr(shard_blocks, "LOW", 1)
@@ -86,9 +94,12 @@ def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path
 
 def test_a_file_that_changed_is_refused_by_name(tmp_path: Path) -> None:
     with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
+        assert {one[:4] for one in inputs(prepared).values()} == {"PASS"}
         changed = tmp_path / "part-0.jsonl"
         changed.write_text(changed.read_text() + '{"text": "more"}\n')
         work(db, settings, run_id, prepared)
         assert runs.progress(db, run_id).items_done == 32
         (dead,) = shards.list_shards(db, run_id, states=("dead",))
-        assert "part-0.jsonl has changed since the audit was planned" in str(dead.error)
+        said = "part-0.jsonl has changed since the audit was planned"
+        assert said in str(dead.error)
+        assert said in inputs(prepared)["dataset files"]

@@ -65,6 +65,20 @@ def aligned(ref: DatasetRef, row: int) -> int:
     return first + _opened(ref.fingerprint, number, manifest).aligned(row - first)
 
 
+def changed_files(ref: DatasetRef) -> Iterator[str]:
+    """What is wrong with each of the files that is not as it was when the audit was planned.
+
+    Raises as `listed_files.read`, ObjectStoreError.
+    """
+    manifest = listed_files.read(Path(ref.snapshot))
+    for number in range(len(manifest.starts) - 1):
+        listed = manifest.listed(number)
+        try:
+            LocatedFile(listed.info, listed.sha256)
+        except DataSourceError as error:
+            yield str(error)
+
+
 _local = threading.local()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
+from transexplain.data.manifest_rows import changed_files
 from transexplain.data.picture_places import place_digest
 from transexplain.data.snapshot_rows import snapshot_rows
 from transexplain.data.source_files import snapshot_file
@@ -53,7 +54,10 @@ def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
     yield _model(plan, request)
     dataset = request.dataset_of(plan.dataset)
     yield _snapshot(dataset)
-    yield _files("dataset files", plan.dataset.files, request)
+    if plan.dataset.manifest:
+        yield _listed_files(dataset)
+    else:
+        yield _files("dataset files", plan.dataset.files, request)
     if plan.dataset.modality == "image":
         yield _pictures(dataset)
     if plan.groups or plan.lexicons:
@@ -120,6 +124,14 @@ def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Ch
     shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
+
+
+def _listed_files(dataset: DatasetRef) -> Check:
+    try:
+        faults = list(changed_files(dataset))
+    except (OSError, ValueError) as error:  # the manifest's own check says more
+        faults = [f"the manifest cannot be read: {error}"]
+    return judged("dataset files", faults, "size and state of each as in the manifest")
 
 
 def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
