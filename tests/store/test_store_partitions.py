@@ -212,7 +212,7 @@ def test_a_worker_writes_into_partitions_that_only_the_owner_makes(
     name = f"worker_{postgres_url.rpartition('/')[2]}"
     partitions.maintain(db, ahead=0)
     [month] = months(db)
-    tables = ", ".join(("run", "shard", *PARTITIONED))
+    tables = ", ".join(("run", "shard", "pending_shards", *PARTITIONED))
     with db.begin() as connection:
         connection.execute(text(f"CREATE ROLE {name} LOGIN"))
         connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.data.manifest_rows import changed_files
 from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.methods.learned_facts import LEARNED
 from transexplain.remote_stores import is_url
@@ -119,6 +120,16 @@ def judged(name: str, faults: Sequence[str], good: str, remedy: str = "") -> Che
     more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
     text = f"{'; '.join(faults[:_SHOWN])}{more}{f'. {remedy}' if remedy else ''}"
     return Check(name=name, status="FAIL", text=text)
+
+
+def listed_faults(dataset: DatasetRef) -> list[str]:
+    """What is wrong with each file of a manifest that is not as it was; of a snapshot nothing."""
+    if not dataset.manifest:
+        return []
+    try:
+        return list(changed_files(dataset))
+    except (OSError, ValueError) as error:
+        return [f"the manifest cannot be read: {error}"]
 
 
 def note(name: str, text: str) -> Check:

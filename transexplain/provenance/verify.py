@@ -10,7 +10,6 @@ from pathlib import Path
 
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
-from transexplain.data.manifest_rows import changed_files
 from transexplain.data.picture_places import place_digest
 from transexplain.data.snapshot_rows import snapshot_rows
 from transexplain.data.source_files import snapshot_file
@@ -27,6 +26,7 @@ from transexplain.provenance.verification import (
     VerifyRequest,
     consistency_checks,
     judged,
+    listed_faults,
     note,
 )
 from transexplain.randomness import keyed_number
@@ -54,10 +54,7 @@ def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
     yield _model(plan, request)
     dataset = request.dataset_of(plan.dataset)
     yield _snapshot(dataset)
-    if plan.dataset.manifest:
-        yield _listed_files(dataset)
-    else:
-        yield _files("dataset files", plan.dataset.files, request)
+    yield _files("dataset files", plan.dataset.files, request)
     if plan.dataset.modality == "image":
         yield _pictures(dataset)
     if plan.groups or plan.lexicons:
@@ -108,7 +105,7 @@ def _snapshot(dataset: DatasetRef) -> Check:
         fault = fault_of(snapshot_file(dataset), planned, dataset.snapshot)
     return judged(
         "dataset snapshot",
-        [fault] if fault else [],
+        [fault] if fault else listed_faults(dataset),
         f"{dataset.rows:,} rows, sha256 {dataset.fingerprint[:12]}",
         "--data-root FOLDER, or TRANSEXPLAIN_SNAPSHOT_DIR, names the folder where it is",
     )
@@ -124,14 +121,6 @@ def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Ch
     shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
-
-
-def _listed_files(dataset: DatasetRef) -> Check:
-    try:
-        faults = list(changed_files(dataset))
-    except (OSError, ValueError) as error:  # the manifest's own check says more
-        faults = [f"the manifest cannot be read: {error}"]
-    return judged("dataset files", faults, "size and state of each as in the manifest")
 
 
 def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
