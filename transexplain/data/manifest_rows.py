@@ -70,7 +70,7 @@ def changed_files(ref: DatasetRef) -> Iterator[str]:
 
     Raises as `listed_files.read`, ObjectStoreError.
     """
-    manifest = listed_files.read(Path(ref.snapshot))
+    manifest = listed_files.read(snapshot_file(ref))
     for number in range(len(manifest.starts) - 1):
         listed = manifest.listed(number)
         try:
