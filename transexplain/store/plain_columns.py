@@ -85,7 +85,7 @@ ATTRIBUTION = (
     ("ledger_rules_by_kind", _KINDS),
 )
 #: in the first row of an item, NULL in the others
-ONCE = (("mentions", _list_of(MENTION)), ("scores", _list_of(SCORE)))
+ONCE = (("mentions", _list_of(MENTION)), ("metrics", _list_of(SCORE)))
 SCHEMA = pa.schema([*ITEM, *ATTRIBUTION, *ONCE], metadata={"transexplain.columns": str(VERSION)})
 GRID = ("rows", "cols", "height", "width", "prefix")
 
@@ -109,7 +109,10 @@ _NAMES = [
     *("at", "notes.list.element", "tokens.list.element", *GRID, "box.list.element"),
     *(f"ledger_{name}_by_kind.list.element.kind" for name in ("biases", "rules")),
     *(f"mentions.list.element.{name}" for name in ("target", "class", "group", "entity")),
-    *(f"scores.list.element.{name}" for name in ("method", "target", "metric", "reason", "detail")),
+    *(
+        f"metrics.list.element.{name}"
+        for name in ("method", "target", "metric", "reason", "detail")
+    ),
 ]
 
 
@@ -211,7 +214,7 @@ def _kinds(names: Sequence[Sequence[str]], numbers: Sequence[Sequence[float]]) -
 def _once(part: Part) -> dict[str, Any]:
     return {
         "mentions": _listed(part.mentions(), len(part), _mention),
-        "scores": _listed(part.scores(), len(part), _score),
+        "metrics": _listed(part.scores(), len(part), _score),
     }
 
 

@@ -158,7 +158,7 @@ def _beside(items: Columns, texts: Sequence[str | None]) -> dict[str, pa.Array]:
     if mentions := list(_records(items["mentions"])):
         records = [_mention(ids[item], one) for item, one in mentions]
         found["mentions"] = mention_columns(records, _of(mentions), texts)
-    if scores := list(_records(items["scores"])):
+    if scores := list(_records(items["metrics"])):
         measured = [_score(ids[item], one) for item, one in scores]
         found["scores"] = score_columns(measured, _of(scores), len(ids))
     return found
