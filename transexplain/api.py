@@ -20,6 +20,7 @@ from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
+from transexplain.types.pairs import as_one
 from transexplain.types.plans import Classification
 from transexplain.types.scores import (
     DRAWS,
@@ -328,13 +329,11 @@ def _is_picture(value: Any) -> bool:
 def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure:
     if isinstance(content, Item):
         return content
-    source = None
-    if model.modality == "image" and isinstance(content, str | Path):
-        source = str(content)
-        try:
-            content = picture_at(source)
-        except ItemError as error:
-            return ItemFailure(item_id=str(index), index=index, kind=error.kind, message=str(error))
+    source = str(content) if model.modality == "image" and isinstance(content, str | Path) else None
+    try:
+        content = as_one(content) if source is None else picture_at(source)
+    except ItemError as error:
+        return ItemFailure(item_id=str(index), index=index, kind=error.kind, message=str(error))
     return Item(id=str(index), index=index, content=content, source=source)
 
 

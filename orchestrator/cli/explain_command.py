@@ -137,6 +137,9 @@ def explain(  # noqa: PLR0913 - the options of a command line
     window: WindowOption = None,
     stride: StrideOption = None,
     join: JoinOption = None,
+    second: Annotated[
+        str | None, typer.Option("--second", help="the second text, of a model that reads pairs")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="write .html, .json, .png or .svg instead")
     ] = None,
@@ -152,6 +155,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     _known(method)
     require_local_model(model)
     content = _content(loaded := te.load_model(model, device=device), item)
+    content = content if second is None else _pair(content, second)
     if method == "all":
         _compare(loaded, content, target, given, form, output, palette)
         return
@@ -161,6 +165,14 @@ def explain(  # noqa: PLR0913 - the options of a command line
     if form == "terminal":
         _print_answer(te.explain(loaded, content, "random", "all", **long))
     _show(content, found, form, output, palette=palette, blend={"alpha": alpha, "solid": solid})
+
+
+def _pair(first: Any, second: str) -> str:
+    from transexplain.types.pairs import joined
+
+    if not isinstance(first, str):
+        raise ConfigurationError("--second is for models of texts")
+    return joined(first, second)
 
 
 def _known(method: str) -> None:
@@ -273,6 +285,7 @@ def _plain(one: "Attribution") -> dict[str, Any]:
     document["relevance"] = one.relevance.tolist()
     if isinstance(one.features, Sequence):
         document["features"] = [asdict(token) for token in one.features]
+        document["relevance_by_text"] = one.by_text()
     return document
 
 
@@ -354,6 +367,8 @@ def _print(
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3g}" for w in strongest)))
+        if len(texts := one.by_text()) > 1:
+            console.print(Text("first text {:+.3g}, second text {:+.3g}".format(*texts)))
     if isinstance(content, str | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
 

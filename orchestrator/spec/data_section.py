@@ -52,8 +52,10 @@ class DataSection(Section):
         description="csv|tsv|jsonl|parquet|xlsx|tar file or glob, imagefolder:DIR, graphs:DIR or "
         "eraser:DIR#split"
     )
-    text: str | None = Field(
-        default=None, description="column of the text; default: text, else sentence"
+    text: str | tuple[str, str] | None = Field(
+        default=None,
+        description="column of the text, or the columns of both texts of a pair: [premise, "
+        "hypothesis]; default: text, else sentence",
     )
     image: str | None = Field(
         default=None,

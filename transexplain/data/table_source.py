@@ -28,6 +28,7 @@ from transexplain.data.source_files import (
 from transexplain.data.source_paths import expand
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
 from transexplain.remote_paths import AnyPath, RemotePath
+from transexplain.types.pairs import joined
 from transexplain.types.plans import DatasetSpec, Modality
 
 _TEXT_DEFAULTS = ("text", "sentence")
@@ -40,6 +41,7 @@ class Columns:
     """The columns of one file that the dataset reads."""
 
     content: str  #: text, or picture path
+    second: str | None = None  #: of a pair of texts
     label: str | None
     id: str | None
     meta: tuple[str, ...]
@@ -51,8 +53,8 @@ class Columns:
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
-        named = (self.content, self.label, self.id, self.evidence, self.spans, *self.meta)
-        named += (self.cluster, self.template)
+        named = (self.content, self.second, self.label, self.id, self.evidence, self.spans)
+        named += (*self.meta, self.cluster, self.template)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -64,9 +66,11 @@ def resolve(spec: DatasetSpec, table: Table, path: AnyPath) -> Columns:
     label, usual = spec.label, table.usual
     if label is None and (_LABEL_DEFAULT in table.columns or table.sparse):
         label = usual.get("label", _LABEL_DEFAULT)
-    content = spec.image or spec.text or usual.get("content")
+    first, second = spec.text if isinstance(spec.text, tuple) else (spec.text, None)
+    content = spec.image or first or usual.get("content")
     columns = Columns(
         content=content or _default_text(table.columns, path, spec.delimiter),
+        second=second,
         label=label,
         id=spec.id or usual.get("id"),
         meta=tuple(spec.meta),
@@ -169,6 +173,11 @@ class FileSource:
     def __init__(self, spec: DatasetSpec, location: str) -> None:
         if spec.text and spec.image:
             raise DataSourceError("name a text column or an image column, not both")
+        if isinstance(spec.text, tuple) and (spec.evidence or spec.spans):
+            raise DataSourceError(
+                "data.evidence and data.spans count characters of one text, and data.text names "
+                "two; remove them"
+            )
         self._spec = spec
         self._paths = expand(location)
         tars = _are_tars(self._paths)
@@ -271,7 +280,7 @@ class RowReader:
         assert not isinstance(raw, Problem)
         column = self._columns.content
         if not self._root:
-            return text_of(raw[column], column), None
+            return self._text(raw), None
         cell = raw[column]
         if isinstance(cell, PackedPicture):
             return f"{self._file}{cell.place}", cell.sha256
@@ -285,6 +294,15 @@ class RowReader:
                 "missing-image", f"{name!r} is written like a place in a tar; rename it"
             )
         return name, picture_digest(path, name)
+
+    def _text(self, raw: RawRow) -> str:
+        """The text, or both of a pair as one."""
+        assert not isinstance(raw, Problem)
+        first, second = self._columns.content, self._columns.second
+        text = text_of(raw[first], first)
+        if second is None:
+            return text
+        return joined(text, text_of(raw[second], second), (repr(first), repr(second)))
 
     def _evidence(self, raw: RawRow, content: str) -> str | None:
         assert not isinstance(raw, Problem)

@@ -25,6 +25,7 @@ from transexplain.models.loaded_model import (
 from transexplain.models.text_length import in_windows
 from transexplain.models.token_spans import flat, tokens_of
 from transexplain.types.items import Item, ItemFailure
+from transexplain.types.pairs import DIVIDER, divided
 from transexplain.types.tokens import Token, Tokens
 
 
@@ -280,15 +281,32 @@ class TextEncoder:
             content.encode()
         except UnicodeEncodeError as error:
             raise ItemError("invalid-utf8", f"the text is not valid Unicode: {error}") from error
+        divided(content)
 
     def _encode_strings(
         self, strings: list[tuple[int, Item]], room: int | None, long_text: LongText
     ) -> dict[int, Encoded | ItemFailure]:
-        if not strings or self.tokenizer is None:
-            return {}
+        results: dict[int, Encoded | ItemFailure] = {}
+        for paired in (False, True):
+            some = [one for one in strings if (DIVIDER in one[1].content) == paired]
+            if some and self.tokenizer is not None:
+                results |= self._encode_alike(some, room, long_text, paired=paired)
+        return results
+
+    def _encode_alike(
+        self,
+        strings: list[tuple[int, Item]],
+        room: int | None,
+        long_text: LongText,
+        *,
+        paired: bool,
+    ) -> dict[int, Encoded | ItemFailure]:
+        """Texts, or pairs of texts. Of a pair that is too long the longer text is cut."""
+        contents = [item.content for _, item in strings]
+        sides = zip(*(divided(content) for content in contents), strict=True)
         with self._lock, panics_as_errors():
             rows = self.tokenizer(
-                [item.content for _, item in strings],
+                *map(list, sides),
                 truncation=room is not None and not isinstance(long_text, Windows),
                 max_length=room,
                 padding=False,
@@ -301,7 +319,8 @@ class TextEncoder:
             for name, values in rows.items()
             if name != "special_tokens_mask" and self.takes(name)
         }
-        tokens = tokens_of([item.content for _, item in strings], rows.encodings)
+        seconds = [content.index(DIVIDER) + 1 for content in contents] if paired else ()
+        tokens = tokens_of(contents, rows.encodings, seconds)
         results: dict[int, Encoded | ItemFailure] = {}
         for row, (place, item) in enumerate(strings):
             try:
@@ -330,3 +349,5 @@ class TextEncoder:
             )
         if tokens.special.all():
             raise ItemError("empty-text", "the tokenizer found no token in this text")
+        if DIVIDER in item.content and len({*encoding.sequence_ids} - {None}) < 2:
+            raise ItemError("empty-text", "the tokenizer found no token in one text of the pair")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transexplain.errors import ItemError, ModelLoadError
 from transexplain.models.loaded_model import Encoded, LongText, Window, Windows
 from transexplain.types.items import PatchGrid, own_positions
+from transexplain.types.pairs import second_from
 from transexplain.types.tokens import Token
 
 #: tokenizers without a limit say 10^30
@@ -74,18 +75,21 @@ def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded
     """The text with its windows, where it needs more than `room` positions and windows are wanted.
 
     A window ends where a word ends, unless one word fills it. All windows but the last are as
-    long as that allows. Raises ItemError `too-long` where nothing but special positions fits.
+    long as that allows. Of a pair every window has a part of the longer text and all of the other.
+    Raises ItemError `too-long` where nothing but special positions fits.
     """
     tokens = whole.features
     if not isinstance(long_text, Windows) or room is None or whole.length <= room:
         return whole
     if isinstance(tokens, PatchGrid):
         raise TypeError("windows are for texts; this item is a picture")
-    front, back = _frame(tokens)
+    front, back = _frame(tokens, second_from(whole.item.content))
     capacity = room - front - (whole.length - back)
     if capacity < 1:
         raise ItemError(
-            "too-long", f"the special tokens of this text fill the {room} positions of a window"
+            "too-long",
+            f"the special tokens of this text, and of a pair the shorter text, fill the {room} "
+            "positions of a window",
         )
     words = [token.word for token in tokens[front:back]]
     spans = cut(words, capacity, long_text.stride)
@@ -142,9 +146,16 @@ def _inside_word(words: Sequence[int | None], at: int) -> bool:
     return 0 < at < len(words) and words[at] is not None and words[at] == words[at - 1]
 
 
-def _frame(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Where the text between the leading and the trailing special tokens begins and ends."""
-    own = np.flatnonzero(own_positions(tokens))
+def _frame(tokens: Sequence[Token], second: int | None) -> tuple[int, int]:
+    """Where the text between the leading and the trailing special tokens begins and ends.
+
+    Of a pair, whose second text begins with the character `second`, the longer one of both.
+    """
+    inside = own_positions(tokens)
+    if second is not None:
+        behind = np.array([token.start >= second for token in tokens])
+        inside = max(inside & ~behind, inside & behind, key=np.count_nonzero)
+    own = np.flatnonzero(inside)
     return (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
 
 

@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from transexplain.types.tokens import NO_WORD, Tokens
 
 
-def tokens_of(texts: Sequence[str], encodings: Sequence[Any]) -> list[Tokens]:
+def tokens_of(
+    texts: Sequence[str], encodings: Sequence[Any], seconds: Sequence[int] = ()
+) -> list[Tokens]:
     """The positions of every text by its `tokenizers.Encoding`, (T,) each.
+
+    Of pairs `seconds` are the characters that the second texts begin with.
 
     Offsets count characters (code points) of the original text, white space at either end of a
     token left out. A word ends where the tokenizer says so and at white space, so that
@@ -26,6 +30,9 @@ def tokens_of(texts: Sequence[str], encodings: Sequence[Any]) -> list[Tokens]:
     spans = flat(chain.from_iterable(one.offsets) for one in encodings).reshape(-1, 2)
     named = flat([NO_WORD if word is None else word for word in one.word_ids] for one in encodings)
     row = np.repeat(np.arange(len(texts)), np.diff(rows))
+    if len(seconds):
+        second = flat([number == 1 for number in one.sequence_ids] for one in encodings)
+        spans += (second * np.asarray(seconds)[row])[:, None]
     blank = _blanks(texts)
     starts, ends = _trimmed(blank, spans + first[row, None])
     starts[special] = ends[special] = first[row[special]]

@@ -16,6 +16,7 @@ from transexplain.reports.heatmap import RGB, colour, data_uri, tile
 from transexplain.reports.page import environment, storable
 from transexplain.reports.phrasing import signed
 from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.pairs import DIVIDER
 from transexplain.types.words import Span, largest, spans_of
 
 #: share of the background that the strongest word covers: text stays readable on light and dark
@@ -31,7 +32,8 @@ def token_html(
     """The text of `attribution` as one HTML element that needs no style sheet.
 
     Taking its tags away leaves the original text: white space is kept, everything is escaped; only
-    NUL and lone surrogates, which no HTML can hold, become U+FFFD.
+    NUL and lone surrogates, which no HTML can hold, become U+FFFD, and what divides the texts of a
+    pair a line.
 
     Args:
         attribution: of a text.
@@ -61,13 +63,13 @@ def spans_html(
     stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
     for start, end, value in pieces(stop, spans):
         if value is None:
-            parts.append(escape(text[start:end]))
+            parts.append(_plain(text[start:end]))
         else:
             parts.append(_word(text[start:end], value, full, palette))
     if stop < len(text):
         parts.append(
             '<span class="tx-unread" style="opacity:.55" title="not read by the model: the text '
-            f'was too long">{escape(text[stop:])}</span>'
+            f'was too long">{_plain(text[stop:])}</span>'
         )
     return "".join([*parts, "</span>"])
 
@@ -128,6 +130,17 @@ def escape(text: str) -> str:
     """`text` for HTML content or a quoted attribute, characters that HTML cannot hold replaced."""
     # a parser would turn a bare carriage return into a line feed
     return html.escape(storable(text), quote=True).replace("\r", "&#13;")
+
+
+def _plain(text: str) -> str:
+    """As `escape`, with a line between the texts of a pair."""
+    return escape(text).replace(DIVIDER, _LINE)
+
+
+_LINE = (
+    '<span class="tx-divider" style="display:block;border-top:1px solid;opacity:.4;margin:.4em 0;'
+    'font-size:0">\n</span>'
+)
 
 
 def _body(attribution: Attribution, scale: float | None, palette: str) -> Markup:
@@ -246,14 +259,14 @@ def marked_html(
     for start, end, value in _cut(pieces(stop, spans), sorted({*begins, *ends})):
         if start in begins:
             parts.append(_mention_tag(text, begins[start]))
-        shown = escape(text[start:end])
+        shown = _plain(text[start:end])
         parts.append(shown if value is None else _marked_word(shown, value, full))
         if end in ends:
             parts.append("</span>")
     if stop < len(text):
         parts.append(
             '<span class="tx-unread" title="not read by the model: the text was too long">'
-            f"{escape(text[stop:])}</span>"
+            f"{_plain(text[stop:])}</span>"
         )
     # every part is escaped above
     return Markup("".join([*parts, "</span>"]))

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.types.pairs import second_from
 from transexplain.types.tokens import NO_WORD, Token, Tokens
 
 Unit = Literal["logits", "unit_relevance", "score"]
@@ -245,6 +246,20 @@ class Attribution(_Pictured):
             )
             for text, start, end, relevance in found.values()
         ]
+
+    def by_text(self) -> tuple[float, ...]:
+        """Relevance of each text of the item, two of a pair: summed over its own tokens.
+
+        Special tokens belong to none. Raises TypeError for an image.
+        """
+        if isinstance(self.features, PatchGrid):
+            raise TypeError("by_text() is for texts; this attribution is of an image")
+        own = own_positions(self.features)
+        second = second_from(self.text)
+        if second is None:
+            return (float(self.relevance[own].sum()),)
+        behind = Tokens.of(self.features).starts >= second
+        return tuple(float(self.relevance[own & one].sum()) for one in (~behind, behind))
 
     def __repr__(self) -> str:
         if isinstance(self.features, PatchGrid):

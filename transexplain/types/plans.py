@@ -84,7 +84,8 @@ class DatasetSpec:
     #: `x.csv|tsv|jsonl|parquet|tar` (globs, .gz), `imagefolder:DIR`, `graphs:DIR` or
     #: `eraser:DIR#split`
     source: str
-    text: str | None = None  #: column of the text; default: `text`, else `sentence`
+    #: column of the text, or of both texts of a pair; default: `text`, else `sentence`
+    text: str | tuple[str, str] | None = None
     #: column of the image path, relative to the file's folder, or of its bytes; of a tar the
     #: suffix of the image
     image: str | None = None
