@@ -53,8 +53,8 @@ class Columns:
     @property
     def wanted(self) -> tuple[str, ...]:
         """Every column once."""
-        named = (self.content, self.second, self.label, self.id, self.evidence, self.spans)
-        named += (*self.meta, self.cluster, self.template)
+        of_items = (self.content, self.second, self.label, self.id, self.evidence, self.spans)
+        named = (*of_items, *self.meta, self.cluster, self.template)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 

@@ -289,7 +289,7 @@ class TextEncoder:
         results: dict[int, Encoded | ItemFailure] = {}
         for paired in (False, True):
             some = [one for one in strings if (DIVIDER in one[1].content) == paired]
-            if some and self.tokenizer is not None:
+            if some:  # never without a tokenizer, which `_check_string` refuses
                 results |= self._encode_alike(some, room, long_text, paired=paired)
         return results
 
@@ -302,6 +302,7 @@ class TextEncoder:
         paired: bool,
     ) -> dict[int, Encoded | ItemFailure]:
         """Texts, or pairs of texts. Of a pair that is too long the longer text is cut."""
+        assert self.tokenizer is not None
         contents = [item.content for _, item in strings]
         sides = zip(*(divided(content) for content in contents), strict=True)
         with self._lock, panics_as_errors():

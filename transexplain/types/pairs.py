@@ -41,7 +41,9 @@ def divided(text: str) -> tuple[str, ...]:
     parts = tuple(text.split(DIVIDER))
     if len(parts) > 2:
         raise ItemError("malformed-row", "the text holds U+001E, which divides pairs, twice")
-    return parts if len(parts) == 1 else tuple(joined(*parts).split(DIVIDER))
+    if len(parts) == 2:
+        joined(parts[0], parts[1])
+    return parts
 
 
 def second_from(text: str | None) -> int | None:
