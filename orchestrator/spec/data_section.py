@@ -50,7 +50,7 @@ class DataSection(Section):
 
     source: str = Field(
         description="csv|tsv|jsonl|parquet|xlsx|tar file or glob, imagefolder:DIR, graphs:DIR or "
-        "eraser:DIR#split"
+        "eraser:DIR#split; of this machine, or at s3://, gs://, az:// or hf://"
     )
     text: str | tuple[str, str] | None = Field(
         default=None,

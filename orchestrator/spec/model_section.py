@@ -30,7 +30,9 @@ class ModelSection(Section):
     shorthand: ClassVar[str] = "source"
     options: ClassVar[Mapping[str, str]] = {"model": "source", "device": "device"}
 
-    source: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE")
+    source: str = Field(
+        description="directory, hub id, or timm:NAME?checkpoint=FILE; of this machine or a URL"
+    )
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
         default="float32", description="of weights and activations"
     )
