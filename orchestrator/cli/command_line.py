@@ -1,8 +1,8 @@
 """The verbs of `transexplain` and their exit codes.
 
-0 ok, 1 a verdict that is not good (`doctor`, `demo`, `gate`, `verify`), 2 bad configuration or
-usage, 3 finished with failed items above the tolerance, 4 infrastructure, 130 interrupted, 141
-nobody reads the output any more (as `... | head`).
+0 ok, 1 a verdict that is not good (`doctor`, `demo`, `gate`, `verify`, `fleet size`), 2 bad
+configuration or usage, 3 finished with failed items above the tolerance, 4 infrastructure, 130
+interrupted, 141 nobody reads the output any more (as `... | head`).
 """
 
 import errno
