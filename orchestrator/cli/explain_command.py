@@ -109,6 +109,12 @@ Form = Literal["terminal", "json", "html", "png", "svg"]
 Palette = Annotated[
     str, typer.Option("--palette", help="blue-red (colour-blind safe) or green-red")
 ]
+Second = Annotated[
+    str | None, typer.Option("--second", help="the second text, of a model that reads pairs")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="write .html, .json, .png or .svg instead")
+]
 Alpha = Annotated[
     float,
     typer.Option(
@@ -137,12 +143,8 @@ def explain(  # noqa: PLR0913 - the options of a command line
     window: WindowOption = None,
     stride: StrideOption = None,
     join: JoinOption = None,
-    second: Annotated[
-        str | None, typer.Option("--second", help="the second text, of a model that reads pairs")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="write .html, .json, .png or .svg instead")
-    ] = None,
+    second: Second = None,
+    output: Output = None,
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
     solid: Solid = False,

@@ -302,19 +302,8 @@ class TextEncoder:
         paired: bool,
     ) -> dict[int, Encoded | ItemFailure]:
         """Texts, or pairs of texts. Of a pair that is too long the longer text is cut."""
-        assert self.tokenizer is not None
         contents = [item.content for _, item in strings]
-        sides = zip(*(divided(content) for content in contents), strict=True)
-        with self._lock, panics_as_errors():
-            rows = self.tokenizer(
-                *map(list, sides),
-                truncation=room is not None and not isinstance(long_text, Windows),
-                max_length=room,
-                padding=False,
-                return_attention_mask=True,
-                return_special_tokens_mask=True,
-                verbose=False,
-            )
+        rows = self._tokenized(contents, None if isinstance(long_text, Windows) else room)
         columns = {
             name: torch.split(torch.from_numpy(flat(values)), [len(one) for one in values])
             for name, values in rows.items()
@@ -337,6 +326,21 @@ class TextEncoder:
             except ItemError as error:
                 results[place] = failure(item, error)
         return results
+
+    def _tokenized(self, contents: Sequence[str], room: int | None) -> Any:
+        """What the tokenizer makes of texts or of pairs, cut to `room` positions."""
+        assert self.tokenizer is not None
+        sides = zip(*(divided(content) for content in contents), strict=True)
+        with self._lock, panics_as_errors():
+            return self.tokenizer(
+                *map(list, sides),
+                truncation=room is not None,
+                max_length=room,
+                padding=False,
+                return_attention_mask=True,
+                return_special_tokens_mask=True,
+                verbose=False,
+            )
 
     def _check_tokens(
         self, item: Item, encoding: Any, tokens: Tokens, room: int | None, long_text: LongText
