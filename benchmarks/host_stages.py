@@ -17,7 +17,7 @@ from unittest import mock
 #: stage -> "module:attribute" of its functions, as they are looked up when they are called
 STAGES: dict[str, tuple[str, ...]] = {
     "read": (
-        "transexplain.data.shard_reader:_rows",
+        "transexplain.data.shard_reader:read_rows",
         "transexplain.data.shard_reader:_item",
     ),
     "encode": ("transexplain.explaining.explain_request:Request.encode",),
