@@ -35,7 +35,8 @@ def expand(location: str) -> tuple[AnyPath, ...]:
         path.parent.resolve() / path.name for path in map(Path, sorted({*names})) if path.is_file()
     )
     if not paths:
-        raise DataSourceError(f"no file matches {location!r} (in {Path.cwd()})")
+        hub = "; a data set of the hub is hf://datasets/ORG/NAME" if location[:3] == "hf:" else ""
+        raise DataSourceError(f"no file matches {location!r} (in {Path.cwd()}){hub}")
     return paths
 
 

@@ -46,7 +46,10 @@ def divided(text: str) -> tuple[str, ...]:
     return parts
 
 
-def second_from(text: str | None) -> int | None:
-    """The character that the second text of a pair begins with; None: it is no pair."""
-    found = -1 if text is None else text.find(DIVIDER)
+def second_from(content: object) -> int | None:
+    """The character that the second text of a pair begins with.
+
+    None for what is no pair: a single text, and an item that is no text or was encoded before.
+    """
+    found = content.find(DIVIDER) if isinstance(content, str) else -1
     return None if found < 0 else found + 1
