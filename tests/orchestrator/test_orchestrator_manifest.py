@@ -63,6 +63,7 @@ def inputs(prepared: Prepared) -> dict[str, str]:
     return {one.name: f"{one.status} {one.text}" for one in found}
 
 
+@pytest.mark.exhaustive
 def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_blocks, "BLOCK", 2)
     monkeypatch.setattr(shard_blocks, "LOW", 1)

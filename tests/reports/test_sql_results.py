@@ -220,6 +220,7 @@ def test_a_worker_that_is_to_end_leaves_them_to_others(
     assert runs.get(made.db, run_id).state == "done"
 
 
+@pytest.mark.exhaustive
 def test_a_process_of_its_own_writes_them(db: Database, bench: Bench) -> None:
     made, run_id = bench(partial(device_worker._close, f"sqlite:///{db.path}"))
     assert [made.work(run_id) for _ in range(3)] == ["done"] * 3
