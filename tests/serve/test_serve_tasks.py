@@ -73,7 +73,7 @@ def test_a_stranger_finds_eight_answers_within_three_clicks(
     assert "activation" in said["is the method faithful"]
     assert "0.53 0.13 0.40" in said["is the method faithful"]
     assert "yes" in said["is the method faithful"]
-    assert said["what failed"] == "1 empty-text, 1 null"
+    assert said["what failed"] == "Failed items by kind: 1 empty-text, 1 null"
     assert "anns from" in said["what changed since the last run"]
     assert said["what changed since the last run"].endswith("to different answers.")
     fire = datetime.fromtimestamp(next(upcoming("0 3 * * *", "UTC", time.time())), UTC)
