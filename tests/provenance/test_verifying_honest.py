@@ -362,7 +362,7 @@ def test_invalid_requests_are_refused(call: Call, tmp_path: Path) -> None:
     assert call("manifest", "nosuchrun")[0] == 2
     assert call("verify", "--items", "-1")[0] == 2
     assert call("verify", "--tolerance", "-1")[0] == 2
-    code, printed = call("manifest", "-o", "no/such/folder/m.json")
+    code, printed = call("manifest", "-o", "texts.jsonl/m.json")
     assert (code, "cannot write" in printed) == (2, True)
     code, printed = call("verify", "--items", "0", "--manifest", "absent.json")
     assert (code, "absent.json cannot be read" in printed) == (1, True)
