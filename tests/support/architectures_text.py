@@ -196,7 +196,10 @@ SINGLE = frozenset({"CANINE"})
 
 
 def text(
-    kind: Kind, table: dict[str, tuple[str, dict[str, Any]]], casts: Collection[str] = CASTS
+    kind: Kind,
+    table: dict[str, tuple[str, dict[str, Any]]],
+    casts: Collection[str] = CASTS,
+    head: str = "Sequence",
 ) -> list[Architecture]:
     """One record per row of `table`: name -> (stem of the class names, settings)."""
     return [
@@ -204,7 +207,7 @@ def text(
             name=name,
             source="transformers",
             kind=kind,
-            make=from_transformers(stem, "Sequence", settings),
+            make=from_transformers(stem, head, settings),
             casts=name in casts,
             single=name in SINGLE,
             beside=name in ("Reformer", "T5Gemma"),
@@ -214,4 +217,13 @@ def text(
 
 
 _SIZED = {name: (stem, {**SIZES, **more}) for name, (stem, more) in _ENCODERS.items()}
-ENCODERS = text("encoders", dict(sorted({**_SIZED, **_OWN_SIZES}.items())))
+_TABLE = dict(sorted({**_SIZED, **_OWN_SIZES}.items()))
+ENCODERS = text("encoders", _TABLE)
+#: those that transformers labels no tokens with
+_WITHOUT_LABELS = frozenset({"Perceiver", "Reformer", "TAPAS"})
+#: the same encoders with a label for every token
+TOKEN_LABELS = text(
+    "encoders",
+    {name: row for name, row in _TABLE.items() if name not in _WITHOUT_LABELS},
+    head="Token",
+)

@@ -33,7 +33,8 @@ class Propagation:
     """A forward pass whose graph holds the composite's rules; each call of `relevance` is one
     backward pass through it."""
 
-    logits: Tensor  #: (B, C), in the graph
+    #: (B, C), or (B, P, C) of a model that answers at P positions; in the graph
+    logits: Tensor
     input_layer: Tensor  #: (B, ...), what relevance is measured at
     book: LedgerBook  #: constants and losses of the latest pass
     composite: Composite
@@ -43,10 +44,10 @@ class Propagation:
     summed: Callable[[Tensor], Tensor] | None = None  #: done to relevance (B, ...)
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
-        """Relevance of every element of the input layer for sum_c seed[:, c] * logit_c.
+        """Relevance of every element of the input layer for the sum of seed * logits of an item.
 
         Args:
-            seed: (B, C) coefficients.
+            seed: coefficients, shaped as the logits.
             last: free the graph afterwards.
 
         Returns:
@@ -93,10 +94,12 @@ class Propagation:
 def explained_sums(
     composite: Composite, logits: Tensor, seed: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(B,) what the relevances of a seed (B, C) sum to: the seeded logits, or the seeds."""
-    if composite.relevance_form:
-        return np.asarray(seed.sum(axis=1))
-    return np.asarray((seed * logits.detach().double().cpu().numpy()).sum(axis=1))
+    """(B,) what the relevances of a seed sum to: the seeded logits, or the seeds.
+
+    The seed is shaped as the logits: (B, C), or (B, P, C).
+    """
+    seeded = seed if composite.relevance_form else seed * logits.detach().double().cpu().numpy()
+    return np.asarray(seeded.reshape(len(seed), -1).sum(axis=1))
 
 
 def propagate(

@@ -21,7 +21,7 @@ class Passes(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """(B, C)."""
+        """(B, C), or (B, P, C) of a model that answers at P positions."""
 
     @property
     def book(self) -> LedgerBook:
@@ -32,7 +32,7 @@ class Passes(Protocol):
         """Whether the model ends in a softmax, whose input is explained."""
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
-        """Summed relevance of the input layer for seeds (B, C); `last` frees the graph."""
+        """Summed relevance of the input layer; a seed is shaped as the logits; `last` frees all."""
 
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
         """(B,) what the relevances of a pass sum to."""
@@ -45,7 +45,7 @@ class Step:
     forward: InputForward
     composite: Composite
     inputs: Mapping[str, Tensor]  #: (B, ...) by name
-    shape: tuple[int, int]  #: (B, C) of the logits
+    shape: tuple[int, ...]  #: of the logits: (B, C), or (B, P, C)
     module: nn.Module
     summed: Summed
     at: Hashable  #: what `forward` and `summed` depend on besides the inputs: the input layer
@@ -84,7 +84,7 @@ class Step:
 
     @property
     def examples(self) -> list[Tensor]:
-        """What its trace is given: the inputs, and a seed (B, C)."""
+        """What its trace is given: the inputs, and a seed."""
         return [*self.given, torch.ones(self.shape, dtype=torch.float64, device=self.device)]
 
     @property
@@ -105,7 +105,7 @@ class Step:
             forward=self.forward,
             composite=self.composite,
             inputs=inputs,
-            shape=(self.shape[0] + more, self.shape[1]),
+            shape=(self.shape[0] + more, *self.shape[1:]),
             module=self.module,
             summed=self.summed,
             at=self.at,

@@ -30,7 +30,7 @@ class TracedStep:
 
     traced: Traced
     composite: Composite
-    shape: tuple[int, int]  #: (B, C) of the logits
+    shape: tuple[int, ...]  #: of the logits: (B, C), or (B, P, C)
     device: torch.device
     shapes: Mapping[str, tuple[int, ...]]  #: of the inputs, by name
     sites: tuple[tuple[Entry, str, int], ...]  #: of the ledger, in the order of the outputs
@@ -67,7 +67,7 @@ class ReplayedPropagation:
 
     @property
     def logits(self) -> Tensor:
-        """(B, C), without a graph."""
+        """(B, C) or (B, P, C), without a graph."""
         return self.begun.outputs[_LOGITS][: self.book.items]
 
     @property
@@ -81,7 +81,7 @@ class ReplayedPropagation:
         return self.step.traced.kind
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
-        """As `Propagation.relevance`, for a seed (B, C); what was kept for it stays either way."""
+        """As `Propagation.relevance`, for a seed; what was kept for it stays either way."""
         items = self.book.items
         whole = torch.zeros(self.step.shape, dtype=torch.float64)
         whole[:items] = seed
@@ -104,7 +104,7 @@ def traced_step(
     forward: InputForward,
     composite: Composite,
     inputs: Mapping[str, Tensor],
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     *,
     module: nn.Module | None = None,
     summed: Summed | None = None,
@@ -115,7 +115,7 @@ def traced_step(
         forward: runs the model.
         composite: the rules.
         inputs: of the batch, by name; the trace is for their shapes.
-        shape: (B, C) of the logits.
+        shape: of the logits.
         module: names the weights that overrides match.
         summed: done to the relevance, as a part of the trace.
 
@@ -166,7 +166,7 @@ def try_tracing(
     forward: InputForward,
     composite: Composite,
     inputs: Mapping[str, Tensor],
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     *,
     module: nn.Module | None = None,
 ) -> Tracing:

@@ -161,10 +161,15 @@ def _made(end: Explained | Later) -> Explained:
 
 def _check_modality(model: LoadedModel, request: Request) -> None:
     name = request.method.name
-    takes = facts_of(name).modalities
+    takes = (facts := facts_of(name)).modalities
     if model.modality not in takes:
         raise ConfigurationError(
             f"method {name!r} is for {' and '.join(takes)}, and this model reads {model.modality}"
+        )
+    if model.ref.head != "classes" and not facts.at_positions:
+        raise ConfigurationError(
+            f"method {name!r} explains one answer of an item, and this model answers at every "
+            "position; choose one that explains logits there, such as lrp"
         )
 
 

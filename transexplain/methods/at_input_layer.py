@@ -25,6 +25,7 @@ from transexplain.methods.batch_explanation import (
     Resolve,
     SeedRelevance,
     explain_targets,
+    sum_of_item,
 )
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
@@ -135,9 +136,9 @@ class InputLayerForward:
         return self.model.run(repeated(self.batch, rows), at=self.at, taps=_Swap(values))
 
     def explained(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
-        """(N,) the seeded sum of logits, for a seed (B, C)."""
+        """(N,) the seeded sum of logits, for a seed shaped as those of the batch."""
         logits = self(values, rows)
-        return (logits * seed.to(logits)[rows]).sum(dim=1)
+        return (logits * seed.to(logits)[rows]).flatten(1).sum(dim=1)
 
     def gradients(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
         """(N, ...) the gradient of the seeded sum of logits at `values`."""
@@ -235,10 +236,11 @@ def explain_at_input_layer(
     Args:
         passed: the model as a function of the input layer of B items.
         resolve: (B, C) logits -> targets per item.
-        relevance: a seed (B, C) -> the relevance of every element of the input layer, of its shape.
+        relevance: a seed, shaped as the logits, -> the relevance of every element of the input
+            layer, of its shape.
         method, unit: what is written on the attributions.
         finish: done to the sums (B, T).
-        difference: (B, C) logits minus those that the relevances of all positions shall sum to
+        difference: logits minus those that the relevances of all positions shall sum to
             the difference from; where they miss it by more than 1 %, a note says so.
     """
     encoded = passed.batch.encoded
@@ -250,7 +252,7 @@ def explain_at_input_layer(
         positions = (summed if finish is None else finish(summed)).cpu().numpy()
         notes: Sequence[tuple[str, ...]] = ()
         if difference is not None:
-            wanted = (seed * difference).sum(axis=1)
+            wanted = sum_of_item(seed * difference)
             notes = [
                 completeness(method, float(positions[row, : width(passed, row)].sum()), total)
                 for row, total in enumerate(wanted.tolist())

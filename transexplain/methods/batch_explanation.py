@@ -22,7 +22,8 @@ from transexplain.types.items import (
 )
 from transexplain.types.tokens import Token, Tokens
 
-#: (B, C) logits -> the targets of every item; a method calls it after its forward pass
+#: logits (B, C), or (B, P, C) of a model that answers at P positions, -> the targets of every item;
+#: a method calls it after its forward pass
 Resolve = Callable[[NDArray[np.floating[Any]]], list[list[ResolvedTarget]]]
 
 
@@ -30,7 +31,7 @@ Resolve = Callable[[NDArray[np.floating[Any]]], list[list[ResolvedTarget]]]
 class BatchExplanation:
     """One batch explained."""
 
-    logits: NDArray[np.float64]  #: (B, C)
+    logits: NDArray[np.float64]  #: (B, C), or (B, P, C)
     attributions: Sequence[list[Attribution]]  #: per item, in the order of its targets
 
 
@@ -87,7 +88,8 @@ class CommonFields:
     double: bool = False  #: relevance in float64, as the model computes; else float32
 
 
-#: (B, C) coefficients of the targets, and whether this is the last call -> a SeedRelevance
+#: coefficients of the targets, shaped as the logits, and whether this is the last call ->
+#: a SeedRelevance
 ExplainSeed = Callable[[Array, bool], SeedRelevance]
 
 
@@ -98,10 +100,10 @@ def explain_targets(
 
     Args:
         batch: B items.
-        logits: (B, C).
+        logits: (B, C), or (B, P, C) of a model that answers at P positions.
         resolve: logits -> targets of every item.
-        take: computes the relevance of the batch for a seed (B, C); a row of zeros is an item
-            that has no target left.
+        take: computes the relevance of the batch for a seed shaped as the logits; a row of zeros
+            is an item that has no target left.
         mark: what is written on every attribution.
     """
     targets = resolve(logits)
@@ -111,7 +113,7 @@ def explain_targets(
         row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
         seed = seed_of(row_targets, logits.shape)
         found = take(seed, number == rounds - 1)
-        explained_logits = (seed * logits).sum(axis=1) if found.logits is None else found.logits
+        explained_logits = sum_of_item(seed * logits) if found.logits is None else found.logits
         kept: NDArray[np.floating[Any]] = found.positions.astype(
             np.float64 if mark.double else np.float32
         )
@@ -137,12 +139,35 @@ def _record_of(
 
 
 def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
-    """(B, C) the coefficient of every logit in what is explained; 0 where nothing is."""
+    """The coefficient of every logit in what is explained; 0 where nothing is.
+
+    `shape` is that of the logits: (B, C), or (B, P, C) where targets say at which positions.
+    """
     seed = np.zeros(shape)
     for row, target in enumerate(targets):
-        for class_index, coefficient in target.coefficients if target else ():
-            seed[row, class_index] = coefficient
+        if target is None:
+            continue
+        places: Sequence[tuple[int, ...]] = [(one,) for one in target.positions]
+        for place, (index, coefficient) in zip(
+            places or [()] * len(target.coefficients), target.coefficients, strict=True
+        ):
+            seed[(row, *place, index)] += coefficient
     return seed
+
+
+def sum_of_item(values: Array) -> Array:
+    """(B, ...) summed over all axes but the first: (B,)."""
+    return np.asarray(values.reshape(len(values), -1).sum(axis=1))
+
+
+def numbered(logits: Array, numbers: Sequence[int]) -> Array:
+    """(B, K) logits of an item, counted over its positions and at each of them over the classes.
+
+    0 where a batch of shorter texts has no such position.
+    """
+    flat = logits.reshape(len(logits), -1)
+    missing = max(numbers, default=0) + 1 - flat.shape[1]
+    return np.pad(flat, ((0, 0), (0, max(0, missing))))[:, numbers]
 
 
 def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

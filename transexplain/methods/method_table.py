@@ -58,6 +58,7 @@ class MethodFacts:
     unit: Unit = "logits"
     reads_target: ReadsTarget = "yes"
     needs_rules: bool = False  #: an operator without a rule in the engine is refused
+    at_positions: bool = False  #: explains logits at positions, too
     modalities: tuple[Modality, ...] = ("text", "image", "nodes")
     files: tuple[str, ...] = ()  #: parameters that name a file or folder
     #: an optional package that the method needs, and the extra of this project that installs it
@@ -183,9 +184,11 @@ _RELEVANCE = {
     ),
 }
 
-RELEVANCE = {name: replace(facts, needs_rules=True) for name, facts in _RELEVANCE.items()}
+RELEVANCE = {
+    name: replace(facts, needs_rules=True, at_positions=True) for name, facts in _RELEVANCE.items()
+}
 
-GRADIENT = {
+_GRADIENT = {
     "gradient-x-input": MethodFacts(
         place="transexplain.methods.relevance:explain_gradient",
         source="Shrikumar et al. 2017, section 2.2",
@@ -219,6 +222,8 @@ GRADIENT = {
         cost=deeplift_shap,
     ),
 }
+
+GRADIENT = {name: replace(facts, at_positions=True) for name, facts in _GRADIENT.items()}
 
 _CHEFER = "Chefer et al. 2021a"
 
@@ -296,7 +301,8 @@ _PERTURBATION = {
 
 #: a position that can be absent has to be a token or a patch
 PERTURBATION = {
-    name: replace(facts, modalities=("text", "image")) for name, facts in _PERTURBATION.items()
+    name: replace(facts, modalities=("text", "image"), at_positions=True)
+    for name, facts in _PERTURBATION.items()
 }
 
 LAYER = {
@@ -330,6 +336,7 @@ FLOOR = {
         source="the floor: relevance that knows nothing",
         unit="score",
         reads_target="no",
+        at_positions=True,
         cost=no_backward,
     ),
 }

@@ -16,6 +16,7 @@ from transexplain.methods.batch_explanation import (
     Resolve,
     SeedRelevance,
     explain_targets,
+    seed_of,
 )
 from transexplain.methods.presence import Baseline, Over, Presence
 from transexplain.models.loaded_model import Batch, LoadedModel
@@ -26,7 +27,7 @@ from transexplain.types.items import ResolvedTarget
 class Estimate:
     """What a method found for one item."""
 
-    weights: Array  #: (F, K) of every feature for every logit that a target reads
+    weights: Array  #: (F, K) of every feature for every logit that a target reads, see `Presence`
     nothing: Array | None = None  #: (K,) the logits with every feature absent, where they count
     note: str = ""
 
@@ -65,8 +66,8 @@ def explain_presence(
         logits = model.logits(batch)
     numbers = as_array(logits)
     targets = resolve(numbers)
-    classes = _classes(targets)
-    presence = Presence.of(model, batch, numbers, classes, baseline=baseline, over=over)
+    read = _read(targets, numbers.shape)
+    presence = Presence.of(model, batch, numbers, read, baseline=baseline, over=over)
     take = partial(_of_seed, presence, estimator(presence))
     mark = CommonFields(method=method, at="inputs", unit="logits", double=is_double(logits))
     return explain_targets(batch, numbers, lambda _logits: targets, take, mark)
@@ -76,7 +77,7 @@ def _of_seed(
     presence: Presence, estimates: Sequence[Estimate], seed: Array, _last: bool
 ) -> SeedRelevance:
     width = max(encoded.length for encoded in presence.batch.encoded)
-    coefficients = seed[:, presence.classes]
+    coefficients = seed.reshape(len(seed), -1)[:, presence.classes]
     pairs = list(zip(estimates, coefficients, strict=True))
     positions = [
         presence.spread(row, one.weights @ wanted, width) for row, (one, wanted) in enumerate(pairs)
@@ -85,17 +86,12 @@ def _of_seed(
     return SeedRelevance(np.stack(positions), notes=notes)
 
 
-def _classes(targets: Sequence[Sequence[ResolvedTarget]]) -> list[int]:
-    """The classes whose logits some target reads, in order."""
-    return sorted(
-        {
-            index
-            for of_item in targets
-            for target in of_item
-            for index, coefficient in target.coefficients
-            if coefficient
-        }
-    )
+def _read(targets: Sequence[Sequence[ResolvedTarget]], shape: tuple[int, ...]) -> list[int]:
+    """Which logits of an item some target reads, in order; they are numbered row by row."""
+    seed = np.zeros(shape[1:])
+    for target in (target for of_item in targets for target in of_item):
+        seed += np.abs(seed_of([target], (1, *shape[1:])))[0]
+    return np.flatnonzero(seed).tolist()
 
 
 def _notes(absent: str, estimate: Estimate, coefficients: Array) -> tuple[str, ...]:

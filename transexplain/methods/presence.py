@@ -21,7 +21,7 @@ from transexplain.methods.at_input_layer import (
     logits_again,
     repeated,
 )
-from transexplain.methods.batch_explanation import Array
+from transexplain.methods.batch_explanation import Array, numbered
 from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
@@ -212,7 +212,8 @@ class Presence:
     model: LoadedModel
     batch: Batch
     logits: Array  #: (B, K) with everything present
-    classes: Sequence[int]  #: (K,) the logits that are wanted
+    #: (K,) the logits that are wanted; at P positions class c of position p is number p * C + c
+    classes: Sequence[int]
     absent: Absence
     #: per item (T,) the feature that a position belongs to, -1 where it is always there; over
     #: pixels (F,) they themselves
@@ -232,13 +233,13 @@ class Presence:
         over: Over = "tokens",
         beat: Callable[[], None] | None = None,
     ) -> "Presence":
-        """The model on `batch`, given its `logits` (B, C); raises ConfigurationError."""
+        """The model on `batch`, given its `logits`; raises ConfigurationError."""
         if over not in _OVER[model.modality]:
             raise ConfigurationError(f"over={over!r} is unknown; {_HAVE[model.modality]}")
         return cls(
             model,
             batch,
-            logits[:, classes],
+            numbered(logits, classes),
             classes,
             absence(model, batch, baseline),
             tuple(owners_of(encoded, over) for encoded in batch.encoded),
@@ -334,7 +335,7 @@ class Presence:
         swapped = torch.where(there, given, self.absent.values[where])
         inputs = _trimmed({**some.inputs, self.absent.name: swapped}, some, self.model)
         logits = logits_again(self.model, dataclasses.replace(some, inputs=inputs))
-        found = as_array(logits)[:, self.classes]
+        found = numbered(as_array(logits), self.classes)
         for row, answer in zip(rows, found, strict=True):
             if not np.isfinite(answer).all():
                 raise ItemError(

@@ -202,7 +202,7 @@ def step_of(
         forward=forward,
         composite=rules,
         inputs=batch.inputs,
-        shape=(len(batch.encoded), len(model.classes)),
+        shape=model.logits_shape(batch),
         module=model.module,
         summed=partial(sum_hidden, features=features),
         at=(input_layer, grid),

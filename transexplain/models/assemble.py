@@ -3,7 +3,7 @@ loader.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
 from transexplain.types.items import Item
-from transexplain.types.plans import ModelRef, SourceFile
+from transexplain.types.plans import Head, ModelRef, SourceFile
 
 
 def attention_kernel(module: nn.Module) -> str:
@@ -56,6 +56,7 @@ def assemble_text(
     classes: Sequence[str],
     origin: Origin,
     usual: int | None = None,
+    head: Head = "classes",
 ) -> LoadedModel:
     """A text model; its input layer `encoder` is dropped where the block takes no (B, T, D).
 
@@ -75,14 +76,14 @@ def assemble_text(
         takes=caller.takes,
     )
     if tokenizer is not None:
-        sites = _checked_text(module, caller, embeddings, encoder, len(classes))
+        sites = _checked_text(module, caller, embeddings, encoder, len(classes), head)
     else:
         sites = _unchecked_text(module, caller, embeddings, device)
     return LoadedModel(
         module=module,
         modality="text",
         classes=tuple(classes),
-        ref=_ref(module, "text", classes, origin),
+        ref=replace(_ref(module, "text", classes, origin), head=head),
         encoder=encoder,
         caller=caller,
         located=lambda: sites,
@@ -185,6 +186,7 @@ def _checked_text(
     embeddings: tuple[nn.Module, ...],
     encoder: TextEncoder,
     classes: int,
+    head: Head,
 ) -> Sites:
     """The input layers that a short batch shows; ModelLoadError where none fits its tokens."""
     items = [Item(id=text, index=0, content=text) for text in ("a", "a b c d e")]
@@ -197,7 +199,7 @@ def _checked_text(
         return first_sites(module, embeddings)
     inputs = encoder.padded(encoded)().inputs
     try:
-        _check_logits(module, logits_of(module, caller, inputs), classes)
+        _check_logits(module, logits_of(module, caller, inputs), classes, head)
         sites = text_sites(module, caller, embeddings, inputs)
     except FORWARD_ERRORS as error:
         raise ModelLoadError(f"{type(module).__name__} fails on a short text: {error}") from error
@@ -228,8 +230,8 @@ def _unchecked_text(
     return found or first_sites(module, embeddings)
 
 
-def _check_logits(module: nn.Module, logits: Tensor, classes: int) -> None:
-    if logits.ndim != 2 or logits.shape[1] != classes:
+def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = "classes") -> None:
+    if logits.ndim != (3 if head == "tokens" else 2) or logits.shape[-1] != classes:
         raise ModelLoadError(
             f"{type(module).__name__} gives logits of shape {tuple(logits.shape)} for "
             f"{classes} class names; name every class once, by index"

@@ -178,7 +178,7 @@ class _Probe:
 
     short: Encoded
     long: Encoded
-    alone: Tensor  #: (C,)
+    alone: Tensor  #: (C,), or (T, C)
 
     @classmethod
     def made(cls, model: "LoadedModel", sample: Encoded) -> "_Probe | None":
@@ -209,8 +209,9 @@ class _Probe:
     def _difference(self, together: Tensor | None) -> float:
         if together is None:
             return float("inf")
-        largest = torch.stack([self.alone, together[0]]).abs().max()
-        apart = (self.alone - together[0]).abs().max()
+        beside = together[0][: len(self.alone)]  # without padding, of a model that labels tokens
+        largest = torch.stack([self.alone, beside]).abs().max()
+        apart = (self.alone - beside).abs().max()
         return float(apart / largest) if largest else 0.0
 
 
@@ -297,7 +298,7 @@ class LoadedModel:
         return self._invariance.of(self, sample, ragged=ragged)
 
     def run(self, batch: Batch, *, at: str, taps: Taps) -> Tensor:
-        """Logits (B, C) of one forward pass in which `taps` replace the tensor at `at`.
+        """Logits of one forward pass in which `taps` replace the tensor at `at`.
 
         The module runs in eval mode (and is left in the mode it was in); whether a graph is
         recorded is the caller's choice. Raises EngineError for an unknown `at` and where the
@@ -312,17 +313,25 @@ class LoadedModel:
         return self._checked(logits, batch)
 
     def logits(self, batch: Batch) -> Tensor:
-        """Logits (B, C) of one plain forward pass in eval mode; see `run`."""
+        """Logits of one plain forward pass in eval mode; see `run`."""
         with eval_mode(self.module):
             logits = self.caller(self.module, batch.inputs)
         return self._checked(logits, batch)
 
+    def logits_shape(self, batch: Batch) -> tuple[int, ...]:
+        """The shape of a batch's logits: (B, C), or (B, T, C) of a model that labels tokens."""
+        items = len(batch.encoded)
+        if self.ref.head == "tokens":
+            return items, batch.inputs[self.caller.main].shape[1], len(self.classes)
+        return items, len(self.classes)
+
     def _checked(self, logits: Tensor, batch: Batch) -> Tensor:
-        expected = (len(batch.encoded), len(self.classes))
+        expected = self.logits_shape(batch)
         if tuple(logits.shape) != expected:
+            axes = "(items, classes)" if len(expected) == 2 else "(items, positions, classes)"
             raise EngineError(
                 f"{self.ref.source} gave logits of shape {tuple(logits.shape)} where "
-                f"(items, classes) = {expected} was expected"
+                f"{axes} = {expected} was expected"
             )
         return logits
 
@@ -382,10 +391,10 @@ def _other(model: LoadedModel, one: Encoded) -> Encoded:
 
 
 def _rows(model: LoadedModel, encoded: Sequence[Encoded]) -> Tensor | None:
-    """Logits (B, C) in float64; None where the model cannot take such a batch."""
+    """Logits in float64; None where the model cannot take such a batch."""
     try:
         logits = logits_of(model.module, model.caller, model.collate(encoded).inputs)
     except _FORWARD_ERRORS:
         return None
-    taken = logits.ndim == 2 and logits.shape[0] == len(encoded)
+    taken = logits.ndim >= 2 and logits.shape[0] == len(encoded)
     return logits.double().cpu() if taken else None

@@ -111,6 +111,9 @@ class ResolvedTarget:
     class_index: int | None  #: None for contrasts and classifications
     class_name: str
     coefficients: tuple[tuple[int, float], ...]  #: (class index, coefficient)
+    #: the output position of each coefficient's logit, of a model that answers at every position;
+    #: empty: the model gives an item one row of logits
+    positions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

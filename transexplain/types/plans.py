@@ -19,6 +19,8 @@ from transexplain.types.scores import (
 )
 
 Modality = Literal["text", "image", "nodes"]
+#: what a model answers: one of its classes for an item, or one of its labels for every token
+Head = Literal["classes", "tokens"]
 DeviceClass = Literal["cpu", "gpu"]
 Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
@@ -75,6 +77,7 @@ class ModelRef:
     digest: str = ""  #: sha256 over weights, config and tokenizer; "" = not resolved yet
     files: tuple[SourceFile, ...] = ()  #: those that the digest covers, by name
     attention: str = ""  #: kernel: sdpa, eager, ...; "": the model names none
+    head: Head = "classes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,6 +260,12 @@ class Sink:
 
 
 USUAL_BATCH = 2048  #: positions of a batch on a CPU
+#: values of parts of a plan that its document leaves out, as older versions did not know them
+_UNSAID: tuple[tuple[str, str, Any], ...] = (
+    ("model", "head", "classes"),
+    ("dataset", "read_as", ()),
+    ("dataset", "manifest", False),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -318,10 +327,9 @@ class AuditPlan:
         found = asdict(self)
         if found["privacy"] is not None and not found["privacy"]["redact_file"]:
             del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
-        if not found["dataset"]["read_as"]:
-            del found["dataset"]["read_as"]
-        if not found["dataset"]["manifest"]:
-            del found["dataset"]["manifest"]
+        for part, name, value in _UNSAID:
+            if found[part][name] == value:
+                del found[part][name]
         for one in (*found["model"]["files"], *found["dataset"]["files"], *found["lexicons"]):
             if not one["state"]:
                 del one["size"], one["state"]
