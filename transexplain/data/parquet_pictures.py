@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from transexplain.data.source_files import printable
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
@@ -94,6 +93,8 @@ class _Reader:
     """An open column, and the rows of it that were read last."""
 
     def __init__(self, path: AnyPath, column: str) -> None:
+        import pyarrow.parquet as pq  # takes 14 MB, which pages of texts never need
+
         # a row group of gigabytes never stands in memory whole
         opened = path.ranges() if isinstance(path, RemotePath) else path
         self._file = pq.ParquetFile(opened, buffer_size=1 << 20, pre_buffer=False)

@@ -12,7 +12,6 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from transexplain.data.shard_reader import graphs_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports.coloured_text import DEEPEST, FAINTEST, MAX_OPACITY, escape
 from transexplain.reports.heatmap import colour
@@ -83,6 +82,8 @@ def stored_shapes(
     """
     if plan.dataset.modality != "nodes" or plan.privacy is not None:
         return {}
+    from transexplain.data.shard_reader import graphs_of  # its formats take 25 MB
+
     drawn = {item: outcomes[item].index for item, of in names.items() if 0 < len(of) <= MOST_NODES}
     graphs = graphs_of(plan.dataset, drawn.values())
     return {

@@ -5,7 +5,6 @@ import io
 from functools import cache
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -25,6 +24,15 @@ PALETTES = tuple(_HUES)
 _HALF = 128  # steps from zero to one end
 _LIGHTEST, _DARKEST = 97.0, 45.0
 _CHROMA = 62.0
+
+_D65 = np.array([0.950456, 1.0, 1.088754])
+_RGB_OF_XYZ = np.array(
+    [
+        [3.240479, -1.537150, -0.498535],
+        [-0.969256, 1.875991, 0.041556],
+        [0.055648, -0.204043, 1.057311],
+    ]
+)
 
 
 @cache
@@ -73,8 +81,21 @@ def _rgb(
 ) -> NDArray[np.float64]:
     angle = np.deg2rad(hue)
     lab = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=-1)
-    rgb = cv2.cvtColor(lab[None].astype(np.float32), cv2.COLOR_Lab2RGB)[0].astype(np.float64)
-    found: NDArray[np.float64] = np.clip(rgb, 0.0, 1.0) if clip else rgb
+    rgb = _rgb_of_lab(lab)
+    return np.clip(rgb, 0.0, 1.0) if clip else rgb
+
+
+def _rgb_of_lab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
+    """sRGB (IEC 61966-2-1), unclipped, of CIELAB colours under D65: both (..., 3).
+
+    Written out because OpenCV, which has it, takes 35 MB of a process that draws texts alone.
+    """
+    grey = (lab[..., 0] + 16.0) / 116.0
+    roots = np.stack([grey + lab[..., 1] / 500.0, grey, grey - lab[..., 2] / 200.0], axis=-1)
+    xyz = _D65 * np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29))
+    linear = xyz @ _RGB_OF_XYZ.T
+    bright = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
+    found: NDArray[np.float64] = np.where(linear > 0.0031308, bright, 12.92 * linear)
     return found
 
 
@@ -316,6 +337,8 @@ Layer = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def _upsampled(shares: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float64]:
     """Shares (H, W) in -1 to 1 from those of the patches."""
+    import cv2  # takes 35 MB, which a server of texts never needs
+
     larger = cv2.resize(shares, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR)
     found: NDArray[np.float64] = np.clip(larger, -1.0, 1.0)
     return found

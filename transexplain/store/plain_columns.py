@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from transexplain.store import part_columns as col
 from transexplain.store.columns import escaped
@@ -92,6 +91,8 @@ GRID = ("rows", "cols", "height", "width", "prefix")
 
 def parquet_of(parts: Iterable[Part]) -> bytes:
     """A Parquet file with a row group for each part; the same parts give the same bytes."""
+    import pyarrow.parquet as pq  # takes 14 MB, as in `sink_files`
+
     sink = pa.BufferOutputStream()
     numbers = ["attributions.list.element"]
     with pq.ParquetWriter(

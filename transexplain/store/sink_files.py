@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from sqlalchemy import Connection, select
 
 from transexplain import remote_files
@@ -120,6 +119,8 @@ def read_part(db: Database, run_id: str, key: Key) -> Part:
     Raises ValueError where the file is missing, changed or none; ObjectStoreError where the store
     is away.
     """
+    import pyarrow.parquet as pq  # takes 14 MB, which a server of runs in SQL never needs
+
     found = files_of(db, run_id, key[0])
     if not found:
         raise ValueError("no file is recorded for it")
