@@ -1,6 +1,5 @@
 """A run by actors of a Ray cluster of two nodes, one of which is killed half-way."""
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -54,10 +53,6 @@ def test_a_node_that_is_killed_costs_nothing(
         RAY_USAGE_STATS_ENABLED="0",
         TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'store.db'}",
     )
-    # a node ends if its agent takes over 15 s to start, and on a busy machine this import alone
-    # takes as long, where jsonschema finds it
-    (tmp_path / "rfc3987_syntax.py").write_text("raise ImportError('not in this test')\n")
-    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env["PYTHONPATH"]])
     for name, value in env.items():  # nodes and their workers have it from here
         monkeypatch.setenv(name, value)
     cluster, second = two_nodes(cluster_utils.Cluster)

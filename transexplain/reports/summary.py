@@ -1,6 +1,9 @@
 """Summarises a run in one record: everything that its reports show."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -83,8 +86,12 @@ def summarised(
     run = runs.get(db, run_id)
     with uncollected(), parts.sparing(), parts.summaries_once():
         total = merged(db, run.id)
-        found = _measured(db, run, total, gallery, precisions)
-    return with_sentences(found), total
+        with ThreadPoolExecutor(1, "sections") as beside:  # it mostly reads the store
+            sections = beside.submit(
+                copy_context().run, _sections, Source(db=db, run=run, total=total)
+            )
+            found = _measured(db, run, total, gallery, precisions)
+    return with_sentences(replace(found, sections=sections.result())), total
 
 
 def _measured(
@@ -94,7 +101,7 @@ def _measured(
     places: int,
     precisions: Sequence[Precision],
 ) -> Summary:
-    """The summary without the sentences that are made of it."""
+    """The summary without the sentences that are made of it, and without `_sections`."""
     manifest = manifest_of(db, run.id)
     noted = survey(db, run, total, places)
     shown, omitted = views(total, noted.seen, run.plan.targets, run.plan.model.modality)
@@ -118,17 +125,18 @@ def _measured(
         provenance=provenance_of(manifest),
         mixed=mixed_of(run.plan, total),
         approximates=run.plan.approximates,
-        sections=dict(_sections(Source(db=db, run=run, total=total))),
     )
 
 
-def _sections(source: Source) -> Iterator[tuple[str, Any]]:
+def _sections(source: Source) -> dict[str, Any]:
     """The records of sections that are not fields of a summary."""
+    records: dict[str, Any] = {}
     for name in SECTIONS:
         section: Section = SECTIONS.load(name)
         found = section.collect(source) if section.collect else None
         if found is not None:
-            yield name, found
+            records[name] = found
+    return records
 
 
 def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
