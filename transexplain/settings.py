@@ -92,7 +92,7 @@ def step_policy() -> StepPolicy:
 
 
 def cache_dir() -> Path:
-    """Folder of this machine for copies of what lies in object stores: `TRANSEXPLAIN_CACHE_DIR`."""
+    """Folder of this machine for what can be fetched or made again: `TRANSEXPLAIN_CACHE_DIR`."""
     given = _env("CACHE_DIR", "")
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "transexplain"
     return Path(given or usual).expanduser()

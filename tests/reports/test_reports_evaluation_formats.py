@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from evaluation_samples import plan_of, scores, stored
@@ -245,3 +246,29 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
         assert text in " ".join(seen.text.split())
     markdown = rendered("md", one)
     assert "- in the first 50 of A and B: &lt;b&gt;, bank" in markdown
+
+
+def test_the_script_of_charts_is_made_once_and_again_where_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import vl_convert
+
+    bundled: list[str] = []
+
+    def bundle(snippet: str) -> str:
+        bundled.append(snippet)
+        return "const e\u0301 = 1;"
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
+    monkeypatch.setenv("TRANSEXPLAIN_CACHE_DIR", str(tmp_path / "cache"))
+    made = charts.scripts.__wrapped__
+    first = made()
+    assert made() == first and len(bundled) == 1
+    (kept,) = (tmp_path / "cache").iterdir()
+    whole = kept.read_bytes()
+    for damaged in (whole[:-1], whole.replace(b"1;", b"2;"), b"\xff\n", b""):
+        kept.write_bytes(damaged)
+        assert made() == first and kept.read_bytes() == whole
+    assert len(bundled) == 5
+    monkeypatch.setenv("TRANSEXPLAIN_CACHE_DIR", str(kept))  # a file where a folder should be
+    assert made() == first and len(bundled) == 6

@@ -3,14 +3,19 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
+from hashlib import sha256
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from markupsafe import Markup
 
+from transexplain.remote_paths import write_whole
 from transexplain.reports.page import Script, runnable, script
 from transexplain.reports.phrasing import encodable
+from transexplain.settings import cache_dir
 
 if TYPE_CHECKING:
     import altair as alt
@@ -243,9 +248,19 @@ def script_data(content: dict[str, Any]) -> Markup:
 
 @cache
 def scripts() -> tuple[Script, ...]:
-    """Vega and what sets it to work, in the order in which a page holds them."""
+    """Vega and what sets it to work, in the order in which a page holds them.
+
+    Putting Vega together takes more than a second, so it is kept in `TRANSEXPLAIN_CACHE_DIR` for
+    the next process, behind its digest; a file that is not what was written is made again.
+    """
     import vl_convert
 
-    return runnable(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), "Vega"), script(
-        "charts.js"
-    )
+    path = cache_dir() / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        digest, _, kept = path.read_text("utf-8").partition("\n")
+        if digest == f"// {sha256(kept.encode()).hexdigest()}":
+            return runnable(kept, "Vega"), script("charts.js")
+    made: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError):  # a folder that cannot be written costs that second again
+        write_whole(path, f"// {sha256(made.encode()).hexdigest()}\n{made}".encode())
+    return runnable(made, "Vega"), script("charts.js")
