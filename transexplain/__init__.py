@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         wrap,
     )
     from transexplain.errors import TransExplainError
+    from transexplain.language import explain_answers, load_language_model
     from transexplain.methods import add_method
     from transexplain.reports.attribution_frame import to_frame
     from transexplain.reports.attribution_plot import plot
     from transexplain.types.items import Attribution, Item, Ledger, PatchGrid
+    from transexplain.types.prompts import AnswerAttribution, Prompt, Segment
     from transexplain.types.tokens import Token
 
 _PUBLIC = {
@@ -32,6 +34,8 @@ _PUBLIC = {
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
     "wrap": "transexplain.api",
+    "explain_answers": "transexplain.language",
+    "load_language_model": "transexplain.language",
     "add_method": "transexplain.methods",
     "plot": "transexplain.reports.attribution_plot",
     "to_frame": "transexplain.reports.attribution_frame",
@@ -40,15 +44,21 @@ _PUBLIC = {
     "Item": "transexplain.types.items",
     "Ledger": "transexplain.types.items",
     "PatchGrid": "transexplain.types.items",
+    "AnswerAttribution": "transexplain.types.prompts",
+    "Prompt": "transexplain.types.prompts",
+    "Segment": "transexplain.types.prompts",
     "Token": "transexplain.types.items",
 }
 
 __all__ = [
+    "AnswerAttribution",
     "Attribution",
     "AuditResult",
     "Item",
     "Ledger",
     "PatchGrid",
+    "Prompt",
+    "Segment",
     "Token",
     "TransExplainError",
     "__version__",
@@ -56,8 +66,10 @@ __all__ = [
     "audit",
     "evaluate",
     "explain",
+    "explain_answers",
     "explain_by_methods",
     "explain_iter",
+    "load_language_model",
     "load_model",
     "plot",
     "render",

@@ -1,8 +1,7 @@
 """The verb that explains one text, picture or graph, by one method or by all: explain."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ import typer
 
 import transexplain as te
 from orchestrator.cli import options as opt
+from orchestrator.cli.every_method import compared, plain_record, print_all, write
 from orchestrator.spec.audit_spec import (
     JoinOption,
     LongTextOption,
@@ -25,84 +25,10 @@ from transexplain.methods import METHODS
 from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
+    from transexplain.models.language_model import LanguageModel
     from transexplain.models.loaded_model import LoadedModel
-    from transexplain.types.items import Attribution, Compared
-
-
-def compared(
-    model: "LoadedModel", content: Any, targets: list[str] | None, given: Mapping[str, Any]
-) -> "list[Compared]":
-    """Explain by every method; parameters are written `--param METHOD.name=value`.
-
-    Raises ConfigurationError for several targets, and for a parameter that names no method.
-    """
-    from transexplain.api import explain_by_methods
-
-    if targets and len(targets) > 1:
-        raise ConfigurationError("--method all takes one --target; top:2 shows two classes")
-    params: dict[str, dict[str, Any]] = {}
-    for key, value in given.items():
-        method, dot, name = key.partition(".")
-        if not dot:
-            raise ConfigurationError(
-                f"with --method all say which method {key!r} is for: --param METHOD.{key}=..."
-            )
-        params.setdefault(method, {})[name] = value
-    return explain_by_methods(model, content, target=(targets or ["top:2"])[0], params=params)
-
-
-def as_json(found: "Sequence[Compared]") -> str:
-    """All that was found, as JSON."""
-    document = []
-    for one in found:
-        plain = asdict(replace(one, attributions=()))
-        document.append({**plain, "attributions": [_plain(each) for each in one.attributions]})
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def as_page(found: "Sequence[Compared]", content: Any, palette: str) -> str:
-    """A grid of all methods, as one HTML page."""
-    from transexplain.reports.methods_compared import comparison_page
-
-    return comparison_page(
-        found, picture=None if isinstance(content, str) else content, palette=palette
-    )
-
-
-def print_all(found: "Sequence[Compared]", palette: str) -> None:
-    """A table for the terminal."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from transexplain.reports.coloured_text import token_ansi
-
-    explained = [one for one in found if one.attributions]
-    table = Table("method", "unit", "seconds", show_lines=False)
-    for attribution in explained[0].attributions if explained else ():
-        table.add_column(Text(f"{attribution.class_name} {attribution.logit:+.3f}"))
-    for one in explained:
-        cells = [
-            token_ansi(each, palette=palette)
-            if each.relevance.ndim == 1
-            else Text(f"{each.relevance.sum():+.4g} in all")
-            for each in one.attributions
-        ]
-        table.add_row(one.method, one.attributions[0].unit, f"{one.seconds:.2f}", *cells)
-    console = Console(highlight=False)
-    console.print(table)
-    for one in found:
-        if one.error:
-            console.print(Text(f"{one.method}: {one.error}", style="dim"))
-
-
-def write(found: "Sequence[Compared]", content: Any, output: Path | None, palette: str) -> str:
-    """The document for a file; raises ConfigurationError for a form that it does not have."""
-    if output is not None and output.suffix == ".html":
-        return as_page(found, content, palette)
-    if output is None or output.suffix == ".json":
-        return as_json(found)
-    raise ConfigurationError("--method all writes .html or .json")
+    from transexplain.types.items import Attribution
+    from transexplain.types.prompts import AnswerAttribution
 
 
 Form = Literal["terminal", "json", "html", "png", "svg"]
@@ -126,24 +52,38 @@ Solid = Annotated[
 ]
 
 
+Given = Annotated[
+    str, typer.Argument(help="a text, or the path of a picture or graph (.npz); `-`: stdin")
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", help="encoder, words (text), pixels (image) or nodes (graph)"),
+]
+Per = Annotated[
+    Literal["token", "answer"],
+    typer.Option("--per", help="language models: each token of the answer, or their sum"),
+]
+Value = Annotated[
+    Literal["logit", "log-probability"],
+    typer.Option("--value", help="language models: what of a token is explained"),
+]
+
+
 def explain(  # noqa: PLR0913 - the options of a command line
-    item: Annotated[
-        str, typer.Argument(help="a text, or the path of a picture or graph (.npz); `-`: stdin")
-    ],
+    item: Given,
     *,
     model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
     target: TargetsOption = None,
     method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
-    at: Annotated[
-        str | None,
-        typer.Option("--at", help="encoder, words (text), pixels (image) or nodes (graph)"),
-    ] = None,
+    at: At = None,
     param: opt.Params = None,
     long_text: LongTextOption = None,
     window: WindowOption = None,
     stride: StrideOption = None,
     join: JoinOption = None,
     second: Second = None,
+    per: Per = "token",
+    value: Value = "logit",
     output: Output = None,
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
@@ -151,36 +91,62 @@ def explain(  # noqa: PLR0913 - the options of a command line
     device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
     json_: opt.AsJson = False,
 ) -> None:
-    """Explain one text, picture or graph."""
-    # what is wrong with the options is found before torch is loaded
-    form, given = _form(output, as_json=json_), parameters(param)
-    _known(method)
+    """Explain one text, picture or graph, or what a language model goes on with."""
+    form, given = _checked(method, output, as_json=json_), parameters(param)
     require_local_model(model)
-    content = _content(loaded := te.load_model(model, device=device), item)
-    content = content if second is None else _pair(content, second)
-    if method == "all":
-        _compare(loaded, content, target, given, form, output, palette)
-        return
-    spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
+    spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
+    if (language := _language_model(model, device)) is not None:
+        _refuse_classifiers_options(method, second, long)
+        prompt, wanted = _stdin_or(item), (spec, target or ["next"])
+        answers = te.explain_answers(language, prompt, *wanted, per=per, value=value)
+        return _show(item, answers, form, output, palette=palette, blend={})
+    content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
+    if method == "all":
+        return _compare(loaded, content, target, given, form, output, palette)
     found = te.explain(loaded, content, spec, target or ["predicted"], **long)
     if form == "terminal":
         _print_answer(te.explain(loaded, content, "random", "all", **long))
-    _show(content, found, form, output, palette=palette, blend={"alpha": alpha, "solid": solid})
+    blend = {"alpha": alpha, "solid": solid}
+    return _show(content, found, form, output, palette=palette, blend=blend)
 
 
-def _pair(first: Any, second: str) -> str:
+def _language_model(source: str, device: str) -> "LanguageModel | None":
+    """The language model at `source`; None: there is a model of another kind, or none."""
+    from transexplain.models.load_language import language_kind
+
+    return te.load_language_model(source, device=device) if language_kind(source) else None
+
+
+def _refuse_classifiers_options(method: str, second: str | None, long: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for what a language model has no use for."""
+    if method == "all" or second is not None or long:
+        raise ConfigurationError(
+            "--method all, --second and the options of long texts are for classifiers; this is a "
+            "language model"
+        )
+
+
+def _stdin_or(item: str) -> str:
+    return typer.get_text_stream("stdin").read() if item == "-" else item
+
+
+def _pair(first: Any, second: str | None) -> Any:
     from transexplain.types.pairs import joined
 
+    if second is None:
+        return first
     if not isinstance(first, str):
         raise ConfigurationError("--second is for models of texts")
     return joined(first, second)
 
 
-def _known(method: str) -> None:
-    """Raise ConfigurationError for a name that is no method."""
+def _checked(method: str, output: Path | None, *, as_json: bool) -> Form:
+    """The form to write; ConfigurationError for what is wrong, before torch is loaded."""
+    form = _form(output, as_json=as_json)
     if method != "all":
         METHODS[method]
+    return form
 
 
 def _compare(
@@ -210,7 +176,9 @@ def _show(
     blend: Mapping[str, Any],
 ) -> None:
     if form == "json":
-        _emit(json.dumps([_plain(one) for one in found], indent=2, ensure_ascii=False), output)
+        _emit(
+            json.dumps([plain_record(one) for one in found], indent=2, ensure_ascii=False), output
+        )
     elif form == "html":
         from transexplain.reports.coloured_text import page
 
@@ -247,7 +215,7 @@ def _content(model: "LoadedModel", item: str) -> Any:
             item.startswith(("./", "../", "/", "~")) or Path(item).suffix.lower() in SUFFIXES
         ):
             opt.warn(f"there is no file {item!r}, and the name was explained as a text")
-        return typer.get_text_stream("stdin").read() if item == "-" else item
+        return _stdin_or(item)
     reads = "graphs (.npz)" if model.modality == "nodes" else "pictures"
     packed = model.modality == "image" and is_packed(item)
     if not packed and not _is_file(item):
@@ -280,15 +248,6 @@ def _emit(text: str, output: Path | None) -> None:
     except OSError as error:
         raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
     typer.echo(f"wrote {output}")
-
-
-def _plain(one: "Attribution") -> dict[str, Any]:
-    document = asdict(one)
-    document["relevance"] = one.relevance.tolist()
-    if isinstance(one.features, Sequence):
-        document["features"] = [asdict(token) for token in one.features]
-        document["relevance_by_text"] = one.by_text()
-    return document
 
 
 def _draw(
@@ -356,6 +315,7 @@ def _print(
 
     console = Console(highlight=False)
     for one in found:
+        _print_answer_so_far(console, one)
         gap = f", gap {one.ledger.gap:+.1e}" if one.ledger else ""
         console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
         for note in one.notes:
@@ -369,10 +329,33 @@ def _print(
         console.print(token_ansi(one, palette=palette))
         strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3g}" for w in strongest)))
+        if _print_segments(console, one):
+            continue
         if len(texts := one.by_text()) > 1:
             console.print(Text("first text {:+.3g}, second text {:+.3g}".format(*texts)))
     if isinstance(content, str | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
+
+
+def _print_answer_so_far(console: Any, one: "Attribution") -> None:
+    """Of a language model: which token of its answer this is, and how likely."""
+    from rich.text import Text
+
+    if hasattr(one, "answer_ids"):
+        answer: AnswerAttribution = one  # type: ignore[assignment]
+        which = "answer" if answer.step is None else f"token {answer.step + 1} of"
+        console.print(Text(f"{which} {answer.answer!r}, log p {answer.log_probability:.3f}"))
+
+
+def _print_segments(console: Any, one: "Attribution") -> bool:
+    """Of a language model: the sums of the prompt's parts and of the answer so far."""
+    from rich.text import Text
+
+    if not hasattr(one, "segments"):
+        return False
+    sums = "  ".join(f"{each.name} {each.relevance:+.3g}" for each in one.segments())
+    console.print(Text(sums, style="italic"))
+    return True
 
 
 _COLUMNS = 64  #: of a terminal that a picture takes

@@ -144,10 +144,12 @@ def softmax(mode: RelevanceMode, call: Call) -> Any:
     """AH-rule (Ali et al. 2022): attention weights are constants; else gradient x input.
 
     Gradient x input of the softmax *is* AttnLRP's rule for it (Achtibat et al. 2024):
-    R_i = x_i (R_i - s_i sum_j R_j) with R_i = s_i g_i above.
+    R_i = x_i (R_i - s_i sum_j R_j) with R_i = s_i g_i above. A log-softmax is never attention: it
+    gives log-probabilities, and what its gradient leaves out (the entropy, for one of them) is
+    booked.
     """
     x = call.argument(0, "input", None)
-    constant = mode.composite.attention == "constant"
+    constant = mode.composite.attention == "constant" and call.name != "log_softmax"
     out = call.run_detached() if constant else mode.books.measured("softmax", call)
     mode.note_softmax(out, x)
     return out

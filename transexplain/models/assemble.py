@@ -63,14 +63,14 @@ def assemble_text(
     Texts are cut at `usual` positions unless `max_length` is given; None: at what the model takes.
     """
     caller = Caller.of(module, "text")
-    _check_fast(tokenizer)
+    checked_tokenizer(tokenizer)
     embeddings = find_embeddings(module)
     device = _device(next(iter(embeddings), module))  # parts may lie elsewhere
     encoder = TextEncoder(
         tokenizer,
         limit=capacity(module, tokenizer),
         usual=usual,
-        padding=_padding(module, tokenizer),
+        padding=padding_of(module, tokenizer),
         vocabulary=getattr(next(iter(embeddings), None), "num_embeddings", None),
         device=device,
         takes=caller.takes,
@@ -83,14 +83,15 @@ def assemble_text(
         module=module,
         modality="text",
         classes=tuple(classes),
-        ref=replace(_ref(module, "text", classes, origin), head=head),
+        ref=replace(ref_of(module, "text", classes, origin), head=head),
         encoder=encoder,
         caller=caller,
         located=lambda: sites,
     )
 
 
-def _check_fast(tokenizer: Any | None) -> None:
+def checked_tokenizer(tokenizer: Any | None) -> None:
+    """Raise ModelLoadError for a tokenizer that gives no character offsets."""
     if tokenizer is not None and not getattr(tokenizer, "is_fast", False):
         raise ModelLoadError(
             f"{type(tokenizer).__name__} is not a fast tokenizer, so it gives no character "
@@ -122,7 +123,7 @@ def assemble_image(
         module=module,
         modality="image",
         classes=tuple(classes),
-        ref=_ref(module, "image", classes, origin),
+        ref=ref_of(module, "image", classes, origin),
         encoder=ImageEncoder(transform, shape=shape, grid=grid, dtype=dtype, device=device),
         caller=caller,
         located=lambda: sites,
@@ -137,7 +138,7 @@ def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin)
         module=module,
         modality="nodes",
         classes=tuple(classes),
-        ref=_ref(module, "nodes", classes, origin),
+        ref=ref_of(module, "nodes", classes, origin),
         encoder=NodeEncoder(
             main=caller.main,
             takes=caller.takes,
@@ -238,7 +239,8 @@ def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = 
         )
 
 
-def _padding(module: nn.Module, tokenizer: Any | None) -> dict[str, int]:
+def padding_of(module: nn.Module, tokenizer: Any | None) -> dict[str, int]:
+    """What stands on padded positions of the inputs that are not 0 there."""
     configured = getattr(getattr(module, "config", None), "pad_token_id", None)
     pad = getattr(tokenizer, "pad_token_id", None)
     found = pad if pad is not None else configured
@@ -256,7 +258,8 @@ def _dtype(module: nn.Module) -> torch.dtype:
     return next(floats, torch.float32)
 
 
-def _ref(module: nn.Module, modality: Any, classes: Sequence[str], origin: Origin) -> ModelRef:
+def ref_of(module: nn.Module, modality: Any, classes: Sequence[str], origin: Origin) -> ModelRef:
+    """The record of a module that was assembled."""
     return ModelRef(
         source=origin.source,
         dtype=dtype_name(_dtype(module)),

@@ -69,6 +69,25 @@ def load_folder(
     return assembled(folder, module, modality, origin)
 
 
+def read_language_model(
+    folder: Path, kind: str, *, source: str, dtype: torch.dtype, device: torch.device | None
+) -> tuple[nn.Module, Any, Origin]:
+    """The language model in `folder` of a kind (causal, ...), its tokenizer and its origin.
+
+    Without a device it lies on all cards. Raises ModelLoadError as `load_folder`.
+    """
+    files = weight_files(folder)
+    if device is None:
+        module = _module(folder, kind, dtype, device_map=_places(folder, kind, dtype))
+    else:
+        module = _module(folder, kind, dtype).to(device)
+    found = digests_of_folder(folder, files)
+    origin = Origin(
+        source=source, digest=found.whole, device=str(device or SPREAD), files=found.files
+    )
+    return module.eval(), _tokenizer(folder), origin
+
+
 def assembled(
     folder: Path, module: nn.Module, modality: Literal["text", "image"], origin: Origin
 ) -> LoadedModel:
@@ -217,7 +236,7 @@ def _loaded(factory: Any, folder: Path, what: str) -> Any:
 def read_module(
     folder: Path, modality: str, dtype: torch.dtype, **options: Any
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """The classifier of `folder`, and which weights were missing, unexpected or mismatched.
+    """The model of `folder`, and which weights were missing, unexpected or mismatched.
 
     `options` are further ones of transformers' `from_pretrained`. Raises ModelLoadError.
     """
@@ -238,11 +257,14 @@ def read_module(
 
 
 def _factory(modality: str) -> Any:
-    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+    import transformers
 
     return {
-        "text": AutoModelForSequenceClassification,
-        "image": AutoModelForImageClassification,
+        "text": transformers.AutoModelForSequenceClassification,
+        "image": transformers.AutoModelForImageClassification,
+        "causal": transformers.AutoModelForCausalLM,
+        "masked": transformers.AutoModelForMaskedLM,
+        "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
     }[modality]
 
 

@@ -1,0 +1,106 @@
+"""The records of explained answers: in reading order, cut to what a token can depend on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from transexplain.explaining.answer_tokens import Asked, Reading
+from transexplain.models.answer_reading import LanguageKind, Value
+from transexplain.types.items import Attribution, Ledger
+from transexplain.types.prompts import AnswerAttribution
+
+_GIVEN = tuple(one.name for one in fields(Attribution))
+_LOGARITHM = (
+    "the log-probability is explained: what the rest of the vocabulary takes from the logit is "
+    "booked under rules"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExplainedTokens:
+    """One token of an answer, or several in sum, with what the method gave."""
+
+    attribution: Attribution  #: of an encoder-decoder with the decoder's positions first
+    asked: tuple[Asked, ...]
+    step: int | None  #: which token of the answer; None: several
+    log_probability: float  #: in nats, summed
+
+
+def summed(windows: Sequence[ExplainedTokens], behind: int) -> ExplainedTokens:
+    """The sum over windows of an answer; each read what the one before read, and more.
+
+    What it reads more stands before the last `behind` positions.
+    """
+    return reduce(lambda one, other: _added(one, other, behind), windows)
+
+
+def _added(one: ExplainedTokens, other: ExplainedTokens, behind: int) -> ExplainedTokens:
+    first, last = one.attribution, other.attribution
+    relevance = last.relevance.copy()
+    place, more = len(first.relevance) - behind, len(last.relevance) - len(first.relevance)
+    relevance[:place] += first.relevance[:place]
+    relevance[place + more :] += first.relevance[place:]
+    ledger = None
+    if first.ledger is not None and last.ledger is not None:
+        ledger = _sum_of(first.ledger, last.ledger)
+    return ExplainedTokens(
+        replace(last, relevance=relevance, logit=first.logit + last.logit, ledger=ledger),
+        (*one.asked, *other.asked),
+        None,
+        one.log_probability + other.log_probability,
+    )
+
+
+def _sum_of(one: Ledger, other: Ledger) -> Ledger:
+    found: dict[str, Any] = {}
+    for name in (field.name for field in fields(Ledger)):
+        a, b = getattr(one, name), getattr(other, name)
+        if isinstance(a, Mapping):
+            found[name] = {kind: a.get(kind, 0.0) + b.get(kind, 0.0) for kind in {**a, **b}}
+        else:
+            found[name] = a + b
+    return Ledger(**found)
+
+
+def record(
+    one: ExplainedTokens,
+    kind: LanguageKind,
+    reading: Reading,
+    parts: tuple[tuple[str, int, int], ...],
+    value: Value,
+) -> AnswerAttribution:
+    """The attribution of the prompt's positions and of the answer's before the explained token."""
+    given = {name: getattr(one.attribution, name) for name in _GIVEN}
+    relevance, prompt = one.attribution.relevance, reading.prompt.length
+    last = max(asked.position for asked in one.asked)
+    if kind == "encoder-decoder":
+        decoder = len(relevance) - prompt
+        relevance = np.concatenate([relevance[decoder:], relevance[: last + 1]])
+    elif kind == "causal":
+        relevance = relevance[: last + 1]
+    read = len(relevance)
+    text = reading.text
+    if text is not None and kind != "masked":
+        whole = reading.prompt.item.content
+        text = whole if read <= prompt else text[: int(reading.features.ends[read - 1])]
+    notes = one.attribution.notes + ((_LOGARITHM,) if value == "log-probability" else ())
+    given |= {
+        "relevance": relevance,
+        "features": reading.features[:read],
+        "text": text,
+        "rank": one.step or 0,
+        "notes": notes,
+    }
+    return AnswerAttribution(
+        **given,
+        step=one.step,
+        token=reading.answer_text if one.step is None else one.asked[0].name,
+        log_probability=one.log_probability,
+        answer=reading.answer_text,
+        answer_ids=reading.answer,
+        answer_from=read if kind == "masked" else prompt,
+        parts=parts,
+    )

@@ -1,0 +1,117 @@
+"""The public functions for language models: explain a token of the answer, or the context of it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.explaining.answer_loop import AnswerRequest, Per
+from transexplain.explaining.answer_loop import explain_answers as _explain
+from transexplain.methods import facts_of
+from transexplain.models.answer_reading import Value
+from transexplain.models.language_model import LanguageModel
+from transexplain.models.load_language import load_language_model
+from transexplain.types.answer_targets import parse_answer_target
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.prompts import AnswerAttribution, Prompt
+from transexplain.types.scores import MethodSpec
+
+OnError = Literal["raise", "record"]
+
+__all__ = ["explain_answers", "load_language_model"]
+
+
+def explain_answers(
+    model: LanguageModel,
+    prompts: Any,
+    method: str | MethodSpec = "lrp",
+    target: Any = "next",
+    *,
+    value: Value = "logit",
+    per: Per = "token",
+    window: int = 64,
+    on_error: OnError = "raise",
+    **params: Any,
+) -> list[Any]:
+    """Explain tokens that a language model predicts, is given, or generates.
+
+    Args:
+        model: what `load_language_model` gave.
+        prompts: a text, a mapping of the names of its parts to their texts, a `Prompt`, token
+            numbers (`{"input_ids": [...]}`), an `Item` with one of these, or a list of these.
+        method: name in the method registry, or a MethodSpec with its parameters.
+        target: `next` (the predicted token), `next:<token>`, `contrast:<a>-<b>`,
+            `continuation:<text>`, `continuation` (the prompt's own), `generate:<n>` (what the
+            model goes on with, the likeliest token each time), a mapping form, or several.
+        value: what of a token is explained: its `logit` or its `log-probability`.
+        per: one attribution for each `token`, or one for the log-probability of the `answer`.
+        window: tokens of an answer that share a forward pass; a smaller one needs less memory.
+        on_error: `raise` ItemError at the first prompt that fails, or `record` an ItemFailure in
+            its place.
+        params: parameters of the method.
+
+    Returns:
+        One `AnswerAttribution` for each prompt, target and token, in this order.
+
+    Raises:
+        ItemError: a prompt cannot be explained and `on_error` is `raise`.
+        TargetError: what is no target.
+        EngineError: an operator without a rule.
+        ConfigurationError: what the method does not take.
+    """
+    found: list[Any] = []
+    request = _request(model, method, target, value, per, window, params)
+    for one in _explained(model, _items(prompts), request, on_error):
+        found += one if isinstance(one, list) else [one]
+    return found
+
+
+def _request(
+    model: Any,
+    method: str | MethodSpec,
+    target: Any,
+    value: Value,
+    per: Per,
+    window: int,
+    params: Mapping[str, Any],
+) -> AnswerRequest:
+    if not isinstance(model, LanguageModel):
+        raise ConfigurationError(
+            f"the model is a {type(model).__name__}: load it with load_language_model"
+        )
+    spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
+    if "text" not in facts_of(spec.name).modalities:
+        raise ConfigurationError(f"method {spec.name!r} is not for texts")
+    targets = target if isinstance(target, list | tuple) else [target]
+    return AnswerRequest(
+        method=replace(spec, params={**spec.params, **params}),
+        targets=tuple(parse_answer_target(one) for one in targets),
+        value=value,
+        per=per,
+        window=window,
+    )
+
+
+def _explained(
+    model: LanguageModel, items: Iterable[Item], request: AnswerRequest, on_error: OnError
+) -> Iterator[list[AnswerAttribution] | ItemFailure]:
+    if on_error not in get_args(OnError):
+        raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
+    for one in _explain(model, items, request):
+        if isinstance(one, ItemFailure) and on_error == "raise":
+            raise ItemError(one.kind, one.message)
+        yield one
+
+
+def _items(prompts: Any) -> list[Item]:
+    """Each prompt as an item; one prompt as a list of one."""
+    single = isinstance(prompts, str | Mapping | Prompt | Item) or not isinstance(prompts, Sequence)
+    found = []
+    for index, one in enumerate([prompts] if single else prompts):
+        if isinstance(one, Item):
+            found.append(one)
+            continue
+        encoded = isinstance(one, Mapping) and "input_ids" in one
+        content = one if encoded else Prompt.of(one)
+        found.append(Item(id=str(index), index=index, content=content))
+    return found

@@ -1,0 +1,282 @@
+"""A language model as the engine needs it: its answers are tokens, each at one position."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from transexplain.errors import EngineError, ModelLoadError
+from transexplain.models.answer_reading import AnswerCaller, LanguageKind, Value
+from transexplain.models.assemble import Origin, checked_tokenizer, padding_of, ref_of
+from transexplain.models.calling import Caller, eval_mode, logits_of
+from transexplain.models.input_layer import Sites, find_embeddings
+from transexplain.models.input_layer_search import FORWARD_ERRORS, first_sites, text_sites
+from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.models.prompt_encoder import PromptEncoder
+from transexplain.models.text_length import capacity
+from transexplain.models.two_sides import TwoSides, tables
+
+_LOCK = threading.Lock()
+_PROBED = 8  #: tokens whose logits show where the input layer is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class LanguageModel:
+    """A causal, masked or encoder-decoder language model; the module itself is never changed."""
+
+    module: nn.Module  #: as it was given
+    kind: LanguageKind
+    reader: LoadedModel  #: a classifier over a few tokens at the next position
+    vocabulary: int
+    start: int | None = None  #: the token that a decoder begins with
+    _answering: dict[tuple[int, Value], LoadedModel] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __repr__(self) -> str:
+        ref = self.reader.ref
+        return (
+            f"<LanguageModel {type(self.module).__name__} ({self.kind}), {self.vocabulary:,} "
+            f"tokens, {ref.dtype} on {ref.device}, from {ref.source}>"
+        )
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers its weights hold."""
+        return sum(one.numel() for one in self.module.parameters())
+
+    @property
+    def encoder(self) -> PromptEncoder:
+        """What reads prompts."""
+        encoder = self.reader.encoder
+        assert isinstance(encoder, PromptEncoder)
+        return encoder
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers; None where the model was given without one."""
+        return self.encoder.tokenizer
+
+    def answering(self, count: int, value: Value) -> LoadedModel:
+        """The model as a classifier over `count` (K) tokens that each item asks about.
+
+        Its logits (B, 2K) are the K values, then the logs of the sums of exp at their positions.
+        """
+        with _LOCK:
+            found = self._answering.get((count, value))
+            if found is None:
+                found = replace(
+                    self.reader,
+                    classes=tuple(str(index) for index in range(2 * count)),
+                    caller=replace(self._caller, value=value, totals=True),
+                )
+                self._answering[count, value] = found
+            return found
+
+    @property
+    def _caller(self) -> AnswerCaller:
+        caller = self.reader.caller
+        assert isinstance(caller, AnswerCaller)
+        return caller
+
+    @torch.no_grad()
+    def predicted(self, prompt: Encoded, position: int) -> int:
+        """The likeliest token of the whole vocabulary at one output position of a prompt."""
+        batch = self.reader.collate([prompt])
+        with eval_mode(self.reader.module):
+            logits = self._caller.next_logits(self.reader.module, batch.inputs, position)
+        return int(logits[0].argmax())
+
+    @torch.no_grad()
+    def generate(self, ids: Sequence[int], count: int) -> list[int]:
+        """At most `count` tokens that the model goes on with, each the likeliest; the end token
+        and what would stand behind it left out.
+
+        Raises EngineError for a masked model, and one that cannot generate.
+        """
+        if self.kind == "masked" or not callable(getattr(self.module, "generate", None)):
+            raise EngineError(f"{self!r} generates no text")
+        device = self.encoder.device
+        given = torch.tensor([list(ids)], device=device)
+        with eval_mode(self.module):
+            found = self.module.generate(  # type: ignore[operator]
+                given,
+                attention_mask=torch.ones_like(given),
+                generation_config=_greedy(self.module, count),
+            )[0].tolist()
+        begun = 1 if self.kind == "encoder-decoder" else len(ids)
+        answer: list[int] = found[begun:]
+        ends = _ends(self.module)
+        stop = next((place for place, one in enumerate(answer) if one in ends), len(answer))
+        return answer[:stop]
+
+
+def _ends(module: Any) -> set[int]:
+    """The tokens that end a text."""
+    own = getattr(module, "generation_config", None)
+    found = getattr(own, "eos_token_id", None)
+    found = getattr(module.config, "eos_token_id", None) if found is None else found
+    return {found} if isinstance(found, int) else set(found or ())
+
+
+def _greedy(module: Any, count: int) -> Any:
+    """Of the model's own settings only what begins and ends a text: the likeliest token follows."""
+    from transformers import GenerationConfig
+
+    names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    own = getattr(module, "generation_config", None)
+    kept: dict[str, Any] = {}
+    for name in names:
+        found = getattr(own, name, None)
+        kept[name] = getattr(module.config, name, None) if found is None else found
+    if kept["pad_token_id"] is None:
+        kept["pad_token_id"] = next(iter(_ends(module)), 0)
+    return GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, **kept)
+
+
+def kind_of(module: Any) -> LanguageKind:
+    """What kind of language model a module of transformers is; ModelLoadError where it is none."""
+    kind = kind_of_class(type(module).__name__)
+    if kind is None:
+        raise ModelLoadError(
+            f"{type(module).__name__} has no language-model head; load the model with "
+            "AutoModelForCausalLM, AutoModelForSeq2SeqLM or AutoModelForMaskedLM, or say kind="
+        )
+    return kind
+
+
+def kind_of_class(name: str) -> LanguageKind | None:
+    """What kind of language model a class of transformers is, by its name; None: none."""
+    from transformers.models.auto import modeling_auto
+
+    known: dict[LanguageKind, Any] = {
+        "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "encoder-decoder": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    }
+    # one class may stand in several tables: BART's writes, and fills in masks
+    order: tuple[LanguageKind, ...] = ("encoder-decoder", "causal", "masked")
+    return next((kind for kind in order if name in known[kind].values()), None)
+
+
+def assemble_language(
+    module: nn.Module,
+    *,
+    kind: LanguageKind,
+    tokenizer: Any | None,
+    origin: Origin,
+    answers: Sequence[tuple[str, int]] = (),
+) -> LanguageModel:
+    """A language model with its input layers found.
+
+    `answers` are the classes of its `reader`: a name and a token each; default: a few tokens that
+    show where the input layer is. Raises ModelLoadError.
+    """
+    checked_tokenizer(tokenizer)
+    two = kind == "encoder-decoder"
+    seen = TwoSides(module) if two else module
+    embeddings = tables(module) if two else find_embeddings(module)
+    vocabulary = int(getattr(next(iter(embeddings), None), "num_embeddings", 0))
+    encoder = _encoder(seen, kind, tokenizer, embeddings, vocabulary)
+    base = Caller.of(seen, "text")
+    probed = range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))
+    named = list(answers) or [(str(token), token) for token in probed]
+    caller = AnswerCaller(
+        **{one.name: getattr(base, one.name) for one in fields(base)},
+        kind=kind,
+        answers=tuple(token for _, token in named),
+        mask=encoder.mask,
+        start=_start(module) if two else 0,
+    )
+    encoder.takes = caller.takes
+    sites = _sites(seen, kind, caller, embeddings, encoder)
+    names = tuple(name for name, _ in named)
+    reader = LoadedModel(
+        module=seen,
+        modality="text",
+        classes=names,
+        ref=ref_of(module, "text", names, origin),
+        encoder=encoder,
+        caller=caller,
+        located=lambda: sites,
+    )
+    start = caller.start if two else None
+    return LanguageModel(
+        module=module, kind=kind, reader=reader, vocabulary=vocabulary, start=start
+    )
+
+
+def _encoder(
+    module: nn.Module,
+    kind: LanguageKind,
+    tokenizer: Any,
+    embeddings: Sequence[nn.Module],
+    vocabulary: int,
+) -> PromptEncoder:
+    first = next((one for part in embeddings for one in part.parameters()), None)
+    encoder = PromptEncoder(
+        tokenizer,
+        limit=capacity(module, tokenizer),
+        usual=None,
+        padding=padding_of(module, tokenizer),
+        vocabulary=vocabulary or None,
+        device=torch.device("cpu") if first is None else first.device,
+        takes=lambda name: True,
+    )
+    encoder.kind = kind
+    if kind == "masked":
+        encoder.mask = _mask(module, tokenizer)
+    return encoder
+
+
+def _mask(module: nn.Module, tokenizer: Any) -> int:
+    found = getattr(tokenizer, "mask_token_id", None)
+    if found is None:
+        found = getattr(getattr(module, "config", None), "mask_token_id", None)
+    if not isinstance(found, int):
+        raise ModelLoadError(
+            f"nothing says which token the masked model {type(module).__name__} fills in: give a "
+            "tokenizer with a mask token"
+        )
+    return found
+
+
+def _start(module: Any) -> int:
+    """The token that a decoder begins with."""
+    places = (getattr(module, "generation_config", None), module.config)
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        for place in places:
+            found = getattr(place, name, None)
+            if isinstance(found, int):
+                return found
+    raise ModelLoadError(
+        f"the configuration of {type(module).__name__} has no decoder_start_token_id, which a "
+        "decoder begins with"
+    )
+
+
+def _sites(
+    module: nn.Module,
+    kind: LanguageKind,
+    caller: AnswerCaller,
+    embeddings: tuple[nn.Module, ...],
+    encoder: PromptEncoder,
+) -> Sites:
+    """Where the input layers are; ModelLoadError where the model cannot be run."""
+    if isinstance(module, TwoSides):
+        return Sites(block=None, embeddings=(module.joined,))
+    rows = encoder.vocabulary or 16
+    row = [(rows // 2 + step) % rows for step in range(5)]
+    if kind == "masked" and encoder.mask is not None:
+        row[-2] = encoder.mask
+    ids = torch.tensor([row], device=encoder.device)
+    inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
+    try:
+        logits_of(module, caller, inputs)
+        found = text_sites(module, caller, embeddings, inputs)
+    except (EngineError, *FORWARD_ERRORS) as error:
+        raise ModelLoadError(f"{type(module).__name__} fails on a short prompt: {error}") from error
+    return found or first_sites(module, embeddings)

@@ -1,0 +1,106 @@
+"""Loads causal, masked and encoder-decoder language models."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from transexplain.errors import ModelLoadError
+from transexplain.models import huggingface
+from transexplain.models.answer_reading import LanguageKind
+from transexplain.models.assemble import Origin, placed
+from transexplain.models.calling import place_of, torch_dtype
+from transexplain.models.configs import read_config
+from transexplain.models.hub import digest_of_module, fetch, fetchable
+from transexplain.models.language_model import (
+    LanguageModel,
+    assemble_language,
+    kind_of,
+    kind_of_class,
+)
+
+#: what the source of a module in memory begins with
+_WRAPPED = "module:"
+
+
+def load_language_model(
+    source: Any,
+    tokenizer: Any = None,
+    *,
+    kind: LanguageKind | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+) -> LanguageModel:
+    """The language model at `source`, or the one that is in memory already.
+
+    Args:
+        source: a directory with config.json and safetensors, a hub id, or a module of
+            transformers with a language-model head; it stays as it is.
+        tokenizer: of a module in memory, a fast one; without one prompts are token numbers.
+        kind: `causal`, `masked` or `encoder-decoder`; default: what the configuration, or the
+            class of the module, says.
+        dtype: that files are loaded as: float32 (the default), float64, bfloat16 or float16.
+        device: torch device that files are loaded to; default: cpu.
+
+    Raises ModelLoadError naming what is wrong and the remedy.
+    """
+    if kind not in (None, "causal", "masked", "encoder-decoder"):
+        raise ModelLoadError(f"kind is causal, masked or encoder-decoder, not {kind!r:.80}")
+    if isinstance(source, nn.Module):
+        _, place = placed(source)
+        name = f"{type(source).__module__}.{type(source).__qualname__}"
+        origin = Origin(
+            source=f"{_WRAPPED}{name}", digest=digest_of_module(source), device=str(place)
+        )
+        found = kind or kind_of(source)
+        return assemble_language(source.eval(), kind=found, tokenizer=tokenizer, origin=origin)
+    if not isinstance(source, str | Path) or tokenizer is not None:
+        raise ModelLoadError(
+            "a language model is a directory, a hub id, or a module of transformers with its "
+            f"tokenizer, not {source!r:.80}"
+        )
+    folder, text = _folder(source)
+    given, read, origin = huggingface.read_language_model(
+        folder,
+        kind or _kind_of_config(read_config(folder), text),
+        source=text,
+        dtype=torch_dtype(str(dtype or "float32").removeprefix("torch.")),
+        device=place_of(str(device or "cpu")),
+    )
+    return assemble_language(given, kind=kind or kind_of(given), tokenizer=read, origin=origin)
+
+
+def _folder(source: str | Path) -> tuple[Path, str]:
+    """Where the files are, and what the source is called."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder, str(source)
+    if isinstance(source, Path) or not fetchable(source):
+        raise ModelLoadError(f"there is no model directory {str(source)!r}")
+    fetched = fetch(source, remedy="download it elsewhere and give its directory")
+    return fetched.folder, fetched.source
+
+
+def language_kind(source: str) -> LanguageKind | None:
+    """What kind of language model a directory or hub id is; None: none, or none is known.
+
+    Reads its config.json alone.
+    """
+    try:
+        config = read_config(_folder(source)[0])
+    except ModelLoadError:  # whoever loads it says what is wrong
+        return None
+    names = config.get("architectures")
+    known = names if isinstance(names, list) else []
+    return next((kind for name in known if (kind := kind_of_class(str(name)))), None)
+
+
+def _kind_of_config(config: dict[str, Any], source: str) -> LanguageKind:
+    names = config.get("architectures")
+    for name in names if isinstance(names, list) else []:
+        if (kind := kind_of_class(str(name))) is not None:
+            return kind
+    raise ModelLoadError(
+        f"{source}: the architectures of its config.json, {names!r:.80}, have no language-model "
+        "head; give the directory of a model that was saved with one, or say kind="
+    )

@@ -1,0 +1,105 @@
+"""Encodes prompts: texts that a language model goes on with, or whose mask it fills in."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.models.answer_reading import DECODER, POSITIONS, TOKENS, LanguageKind
+from transexplain.models.loaded_model import (
+    Batch,
+    Encoded,
+    LongText,
+    Padded,
+    Windows,
+    failure,
+    on_device,
+)
+from transexplain.models.text_encoder import TextEncoder
+from transexplain.models.token_spans import tokens_of
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.tokens import Tokens
+
+#: inputs that no padding belongs to
+_ASKED = (POSITIONS, TOKENS, DECODER)
+
+
+class PromptEncoder(TextEncoder):
+    """As `TextEncoder`; a causal model's prompt has no special tokens at its end.
+
+    A prompt is never cut: what stands at its end decides what comes next.
+    """
+
+    kind: LanguageKind = "causal"
+    mask: int | None = None  #: the token that a masked model fills in
+
+    def encode(
+        self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
+    ) -> list[Encoded | ItemFailure]:
+        """Each prompt; a masked model's has one mask. A long one is its failure `too-long`."""
+        if isinstance(long_text, Windows):
+            raise ConfigurationError(
+                "a language model reads a prompt at once: long_text='window' is for classifiers"
+            )
+        found = super().encode(items, long_text="error", max_length=max_length)
+        prompts: list[Encoded | ItemFailure] = []
+        for one in found:
+            if isinstance(one, ItemFailure):
+                prompts.append(one)
+                continue
+            try:
+                prompts.append(self._prompt(one))
+            except ItemError as error:
+                prompts.append(failure(one.item, error))
+        return prompts
+
+    def _prompt(self, one: Encoded) -> Encoded:
+        if self.kind == "masked":
+            masks = int(one.inputs["input_ids"].eq(self.mask or 0).sum())
+            if masks != 1:
+                token = getattr(self.tokenizer, "mask_token", None) or f"token {self.mask}"
+                raise ItemError(
+                    "no-mask", f"the text needs {token} once, where a token is asked for: {masks}"
+                )
+        length = self._length(Tokens.of(one.features))  # type: ignore[arg-type]
+        inputs = {name: row[:length] for name, row in one.inputs.items()}
+        return replace(one, inputs=inputs, features=one.features[:length], length=length)  # type: ignore[index]
+
+    def padded(self, encoded: Sequence[Encoded]) -> Padded:
+        """As of texts; items that ask about tokens are copies of one prompt, without padding."""
+        if not encoded or POSITIONS not in encoded[0].inputs:
+            return super().padded(encoded)
+        inputs = {
+            name: on_device(torch.stack([one.inputs[name] for one in encoded]), self.device)
+            for name in encoded[0].inputs
+        }
+        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
+        batch = Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
+        return lambda: batch
+
+    def widened(self, batch: Batch, width: int) -> Batch:
+        """The prompts padded on the right; what is asked about them stays as it is."""
+        asked = {name: row for name, row in batch.inputs.items() if name in _ASKED}
+        rest = {name: row for name, row in batch.inputs.items() if name not in _ASKED}
+        wide = super().widened(replace(batch, inputs=rest), width)
+        return replace(wide, inputs={**wide.inputs, **asked})
+
+    def read(self, text: str) -> tuple[list[int], Tokens]:
+        """The token ids of a text of any length, and what they are; raises ItemError.
+
+        Of a causal model without the special tokens at the end.
+        """
+        self._check_string(text)
+        rows = self._tokenized([text], None)
+        (tokens,) = tokens_of([text], rows.encodings)
+        ids = [int(one) for one in rows["input_ids"][0]]
+        length = self._length(tokens)
+        return ids[:length], tokens[:length]
+
+    def _length(self, tokens: Tokens) -> int:
+        """Positions of a prompt: a causal model goes on before the special tokens at the end."""
+        length = len(tokens)
+        while self.kind == "causal" and length > 1 and tokens.special[length - 1]:
+            length -= 1
+        return length

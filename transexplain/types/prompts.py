@@ -1,0 +1,120 @@
+"""Prompts of language models in named parts, and what explains a token of the answer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transexplain.errors import ConfigurationError
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.tokens import Tokens
+
+ANSWER = "answer"  #: the segment of the answer's own tokens
+SPECIAL = "special tokens"  #: the segment of what frames a prompt
+WHOLE = "prompt"  #: the segment of a prompt without named parts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """A prompt whose parts have names: system, examples, documents, question.
+
+    The model reads the texts one behind the other, with nothing between them: white space and
+    line ends belong to the parts.
+    """
+
+    parts: tuple[tuple[str, str], ...]  #: name and text of each, in order
+    continuation: str | None = None  #: what the target `continuation` explains
+
+    @classmethod
+    def of(cls, given: Any, continuation: str | None = None) -> "Prompt":
+        """A text, or a mapping of names to texts; raises ConfigurationError for anything else."""
+        if isinstance(given, Prompt):
+            return given if continuation is None else replace(given, continuation=continuation)
+        if isinstance(given, str):
+            return cls(parts=((WHOLE, given),), continuation=continuation)
+        if not isinstance(given, Mapping) or not given:
+            raise ConfigurationError(
+                f"a prompt cannot be {given!r:.80}; it is a text, or a mapping of the names of its "
+                "parts to their texts"
+            )
+        for name, text in given.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise ConfigurationError(f"part {name!r} of the prompt is no text: {text!r:.80}")
+            if name in (ANSWER, SPECIAL):
+                raise ConfigurationError(f"a part of a prompt cannot be called {name!r}")
+        return cls(parts=tuple(given.items()), continuation=continuation)
+
+    @property
+    def text(self) -> str:
+        """The whole prompt, as the model reads it."""
+        return "".join(text for _, text in self.parts)
+
+    def spans(self) -> list[tuple[str, int, int]]:
+        """Name, first character and the one behind the last of each part."""
+        found, at = [], 0
+        for name, text in self.parts:
+            found.append((name, at, at + len(text)))
+            at += len(text)
+        return found
+
+    def without(self, names: Sequence[str]) -> "Prompt":
+        """The prompt without the parts of these names."""
+        return replace(self, parts=tuple(part for part in self.parts if part[0] not in names))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """A part of what a language model read, with the sum of its relevance."""
+
+    name: str
+    tokens: int  #: how many
+    relevance: float  #: the sum over them, never the mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class AnswerAttribution(Attribution):
+    """The relevance of the prompt and of earlier answer tokens for one token, or for all of them.
+
+    `text` is the prompt and behind it the answer up to the last token that relevance can lie on;
+    of an encoder-decoder both are divided by U+001E, as the texts of a pair are.
+    """
+
+    step: int | None  #: which token of the answer is explained, from 0; None: all, summed
+    token: str  #: the explained token as text; of a contrast `a-b`
+    log_probability: float  #: of the explained token, or of all, in nats; of a contrast of `a`
+    answer: str  #: the whole answer: given, predicted, or generated
+    answer_ids: tuple[int, ...]  #: its tokens
+    answer_from: int  #: the first position that belongs to the answer
+    parts: tuple[tuple[str, int, int], ...]  #: name, first and last + 1 character of prompt parts
+
+    def segments(self) -> list[Segment]:
+        """Every part of the prompt, the answer so far, and special tokens, with their sums.
+
+        They add up to the relevance of all positions. A token that begins in one part and ends in
+        the next belongs to the first.
+        """
+        if isinstance(self.features, PatchGrid):
+            raise TypeError("segments() is for texts")
+        tokens = Tokens.of(self.features)
+        names: dict[str, list[float]] = {name: [] for name, _, _ in self.parts}
+        rows = zip(
+            tokens.starts.tolist(), tokens.special.tolist(), self.relevance.tolist(), strict=True
+        )
+        for place, (start, special, value) in enumerate(rows):
+            name = SPECIAL if special else ANSWER if place >= self.answer_from else None
+            if name is None:
+                name = next(
+                    (one for one, first, end in self.parts if first <= start < end),
+                    self.parts[-1][0],
+                )
+            names.setdefault(name, []).append(value)
+        return [
+            Segment(name=name, tokens=len(values), relevance=float(sum(values)))
+            for name, values in names.items()
+        ]
+
+    def __repr__(self) -> str:
+        which = "the whole answer" if self.step is None else f"token {self.step} {self.token!r}"
+        return (
+            f"<AnswerAttribution item={self.item_id!r} method={self.method} of {which}, "
+            f"logit={self.logit:.4g}, {len(self.features)} positions>"  # type: ignore[arg-type]
+        )
