@@ -21,7 +21,7 @@ from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
 from transexplain.types.pairs import as_one
-from transexplain.types.plans import Classification
+from transexplain.types.plans import Classification, several_of
 from transexplain.types.scores import (
     DRAWS,
     RANDOM,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 OnError = Literal["raise", "record"]
 _PROBABILITIES = 20  #: classes of an item whose probabilities its attributions hold
-_OPTIONS = ("labels", "long_text", "max_length", "batch_tokens", "long_text_join")
+_OPTIONS = ("labels", "long_text", "max_length", "batch_tokens", "long_text_join", "thresholds")
 #: options that are numbers of positions
 _COUNTS = ("max_length", "batch_tokens", "window", "stride")
 
@@ -70,10 +70,11 @@ def explain(
             these.
         on_error: `raise` ItemError at the first item that fails, or `record` it as an ItemFailure
             in its place.
-        params: `classifications`, `labels`, `max_length`, `batch_tokens` (positions of a batch;
-            default: 2,048 on a CPU, what measuring finds on a GPU), and what becomes of texts
-            that the model cannot read at once: `long_text` is `truncate`, `error`, or
-            `window`, with `window` (positions of one), `stride` (positions of text between them,
+        params: `classifications`, `labels`, `thresholds` (of several labels: from which
+            probability one is predicted, a number or by label), `max_length`, `batch_tokens`
+            (positions of a batch; default: 2,048 on a CPU, what measuring finds on a GPU), and what
+            becomes of texts that the model cannot read at once: `long_text` is `truncate`, `error`,
+            or `window`, with `window` (positions of one), `stride` (positions of text between them,
             default: no overlap) and `long_text_join` (`mean` or `sum` of their logits). The rest
             are parameters of the method, such as `at`; a method's own `window` or `stride` is
             meant unless `long_text` is `window`.
@@ -206,8 +207,7 @@ def _picture_of(item: Item | None) -> Any:
 def _probabilities(model: LoadedModel, logits: Sequence[float]) -> dict[str, float]:
     """Class -> probability; empty where the model has one output, which is a number."""
     values = np.asarray(logits)
-    config = getattr(model.module, "config", None)
-    if getattr(config, "problem_type", None) == "multi_label_classification":
+    if model.ref.head == "labels":
         shares = expit(values)
     elif len(values) < 2 or len(values) != len(model.classes):
         return {}
@@ -233,6 +233,7 @@ def _request(
     options = {name: params.pop(name) for name in _option_names(method, params) if name in params}
     _check_options(options)
     _check_names(method, params)
+    options["several"] = several_of(model.ref, options.pop("thresholds", None))
     if "labels" in options:
         options["labels"] = label_mapping(options["labels"], names.classes)
     return Request(

@@ -106,7 +106,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
         return _compare(loaded, content, target, given, form, output, palette)
     found = te.explain(loaded, content, spec, target or ["predicted"], **long)
     if form == "terminal":
-        _print_answer(te.explain(loaded, content, "random", "all", **long))
+        _print_answer(loaded, content, found, long)
     blend = {"alpha": alpha, "solid": solid}
     return _show(content, found, form, output, palette=palette, blend=blend)
 
@@ -283,26 +283,25 @@ def _draw_graphs(found: "list[Attribution]", output: Path | None, palette: str) 
 _CLASSES = 5  #: that are named with their probability
 
 
-def _print_answer(classes: "list[Attribution]") -> None:
-    """The likeliest classes; `classes` has the logit of each."""
+def _print_answer(
+    model: "LoadedModel", content: Any, found: "list[Attribution]", options: Mapping[str, Any]
+) -> None:
+    """The likeliest classes, of a model that answers an item."""
     import numpy as np
     from rich.console import Console
     from rich.text import Text
 
-    logits = np.array([one.logit for one in classes])
-    if len(logits) == 1:
-        shares = 1 / (1 + np.exp(-logits))
-    elif abs(logits.sum() - 1) < 1e-4 and logits.min() >= 0:  # the model ends in a softmax itself
-        shares = logits
-    else:
-        shares = np.exp(logits - logits.max())
-        shares = shares / shares.sum()
+    if not found:
+        typer.echo("nothing is predicted; --target names a label or a span")
+    if model.ref.head == "tokens":
+        return
+    classes: list[Attribution] = te.explain(model, content, "random", "all", **options)
+    alone = 1 / (1 + np.exp(-classes[0].logit))
+    shares = np.array([one.probabilities.get(one.class_name, alone) for one in classes])
     order = np.argsort(-shares, kind="stable")[:_CLASSES]
     named = ", ".join(f"{classes[index].class_name} {shares[index]:.1%}" for index in order)
-    more = len(classes) - len(order)
-    Console(highlight=False).print(
-        Text(f"{named}{f' and {more:,} more classes' if more else ''}", style="bold")
-    )
+    more = f" and {len(classes) - _CLASSES:,} more classes" if len(classes) > _CLASSES else ""
+    Console(highlight=False).print(Text(named + more, style="bold"))
 
 
 def _print(

@@ -28,6 +28,7 @@ from transexplain.types.plans import (
     DatasetRef,
     Shard,
     Task,
+    several_of,
 )
 from transexplain.types.queue_place import NO_PREFERENCE, QueuePlace
 from transexplain.types.targets import (
@@ -100,7 +101,7 @@ def prepare_audit(
     exact = spec.exact_plan()
     model = spec.model.load(dataset, model)
     spec.refuse_other_models(model)
-    labels = labels_of(dataset)
+    labels = _single_labels(spec, model, dataset)
     _check_labels(spec, model, labels)
     plan = replace(_plan(spec, model, dataset, labels, task), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
@@ -183,6 +184,7 @@ def _plan(
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,
         approximates=approximation_of(spec.explained_by),
+        several=several_of(model.ref, spec.thresholds, spec.label_separator),
     )
 
 
@@ -198,6 +200,15 @@ def _shard_size(spec: AuditSpec, rows: int, task: Task) -> int:
         passes = math.inf
     slow = task == "evaluation" or passes > _FEW_PASSES
     return items_per_shard(spec.shard_size, min(rows, _USUAL_ITEMS) if slow else rows)
+
+
+def _single_labels(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> list[str]:
+    """The different labels of the dataset, sorted, those of an item each by itself."""
+    several = several_of(model.ref, spec.thresholds, spec.label_separator)
+    cells, known = labels_of(dataset), (*model.classes, *spec.labels)
+    if several is None:
+        return cells
+    return sorted({one for cell in cells for one in several.written(cell, known)})
 
 
 def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:

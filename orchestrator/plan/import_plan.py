@@ -16,7 +16,7 @@ from transexplain.data.snapshot_pieces import published
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.items import Unit
-from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard
+from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard, several_of
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import BY_INDEX, ClassNames, label_mapping
 
@@ -117,6 +117,7 @@ def _check(request: ImportRequest) -> None:
 
 
 def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
+    several_of(ModelRef(source=""), spec.thresholds, spec.label_separator)  # refuses both
     if spec.labels == BY_INDEX and not request.classes:
         raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
     return label_mapping(spec.labels, request.classes)

@@ -35,7 +35,8 @@ from transexplain.methods.learned_facts import LEARNED, read_facts
 from transexplain.methods.method_table import explainer_of
 from transexplain.remote_paths import AnyPath
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import Join, LongTexts, PrivacyPlan, StoreText, check_long_texts
+from transexplain.types.plans import PrivacyPlan, StoreText
+from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import ExactPlan, MethodSpec
 from transexplain.types.targets import BY_INDEX
 
@@ -132,6 +133,17 @@ class AuditSpec(Section):
         default_factory=dict,
         description="dataset label -> class, or by-index: label i is the model's class i; default: "
         "by name",
+    )
+    label_separator: str | None = Field(
+        default=None,
+        min_length=1,
+        description="between the labels of an item, of a model that may give it several; default: "
+        "a cell is one label, or a list",
+    )
+    thresholds: Annotated[float, Field(gt=0, lt=1)] | dict[str, float] | None = Field(
+        default=None,
+        description="of a model that may give an item several labels: the probability from which "
+        "each is predicted, one number or {label: number}; default: 0.5",
     )
     groups: Annotated[GroupsSection, from_text(GroupsSection)] | None = None
     evaluation: EvaluationSection = EvaluationSection()

@@ -1,6 +1,6 @@
 """Collects the mentions of a shard: their relevance, their rank in the item and their totals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class MentionCounter:
 
         It reads the texts of all of them together, for the `of` of each that comes next.
         """
-        texts = [one.attributions[0].text if one.attributions else None for one in many]
+        texts = [_text_of(one) for one in many]
         errors = self._finder.read(texts)
         return [
             one if error is None else _failed(one, error)
@@ -84,10 +84,14 @@ class MentionCounter:
     ) -> tuple[Sequence[Match], list[Mention]]:
         """The matches in the item's text, and its mentions, which are added to `aggregate`."""
         outcome, attributions = done.outcome, done.attributions
-        if not attributions or outcome is None:
+        if outcome is None:
             return (), []
         marked = done.item.annotations if done.item else ()
-        found = self._finder.find(attributions[0].text, marked, outcome.meta)
+        found = self._finder.find(_text_of(done), marked, outcome.meta)
+        if not attributions:  # no label is predicted, which is an answer too
+            groups = self._finder.groups_in(_text_of(done), marked, outcome.meta)
+            self._count_answers(done, outcome, groups, found.matches, aggregate)
+            return (), []
         aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
         mentions: list[Mention] = []
         for attribution in attributions:
@@ -100,7 +104,8 @@ class MentionCounter:
                 stratum = self.stratum(attribution, outcome)
                 aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
                 mentions += present
-        self._count_answers(done, outcome, mentions, aggregate)
+        groups = {one.group for one in mentions}
+        self._count_answers(done, outcome, groups, mentions, aggregate)
         self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
 
@@ -108,11 +113,11 @@ class MentionCounter:
         self,
         done: Explained,
         outcome: ItemOutcome,
-        mentions: Sequence[Mention],
+        groups: Collection[str],
+        mentions: Sequence[Mention | Match],
         aggregate: ShardAggregate,
     ) -> None:
         """Count the answer to an item by the groups that it mentions."""
-        groups = {one.group for one in mentions}
         slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
         template = done.item.template if done.item else ""
         cluster = _cluster_of(done) or template
@@ -148,7 +153,7 @@ class MentionCounter:
         recognised: Spans,
     ) -> None:
         """Count what the second lexicon finds, apart from the first one's mentions."""
-        text = done.attributions[0].text
+        text = _text_of(done)
         if self._second is None or text is None:
             return
         matches = self._second.find(text, recognised)
@@ -167,6 +172,13 @@ class MentionCounter:
             label=outcome.label or "",
             slice=str(outcome.meta.get(self._slice, "")) if self._slice else "",
         )
+
+
+def _text_of(done: Explained) -> str | None:
+    """The item's text, also where nothing of it is explained."""
+    explained = done.attributions
+    outcome = done.outcome
+    return explained[0].text if explained else None if outcome is None else outcome.text
 
 
 def _failed(done: Explained, error: ItemError) -> Explained:

@@ -132,7 +132,7 @@ class Measuring:
                 yield from self._missing(self._item(row), bench.method.label, attributions)
                 continue
             item = self._item(row)
-            label = self.evaluation.request.class_of(item)
+            (label,) = self.evaluation.request.classes_of(item) or (None,)
             cases += [
                 (
                     row,
@@ -308,5 +308,5 @@ class _Group:
             raise Stopped
 
     def _outcome(self, encoded: Encoded, logits: Array) -> Explained:
-        label = self.request.class_of(encoded.item)
-        return finished(self.model, Member(0, encoded, label), logits, ())
+        labels = self.request.classes_of(encoded.item)
+        return finished(self.request, Member(0, encoded, labels), logits, ())

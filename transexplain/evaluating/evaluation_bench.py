@@ -39,6 +39,11 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Check before anything is computed."""
+        if self.request.several is not None:
+            raise ConfigurationError(
+                "explanations of a model that may give an item several labels are not evaluated: "
+                "the metrics measure the probability of one class against all others"
+            )
         for target in self.request.targets:
             if target.kind not in TARGETS:
                 raise ConfigurationError(

@@ -14,7 +14,7 @@ from transexplain.explaining.long_texts import window_weights
 from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array, logits_again
 from transexplain.methods.presence import Baseline, Over, Presence, owners_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.types.plans import Join
+from transexplain.types.read_lengths import Join
 
 #: called before every batch; it may raise to end the work
 Beat = Callable[[], None]

@@ -1,6 +1,6 @@
 """The request for explanations (method, targets, parameters), and the result for one item."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -20,9 +20,17 @@ from transexplain.types.items import (
     ResolvedTarget,
     Target,
 )
-from transexplain.types.plans import AuditPlan, Join, LongTexts, check_long_texts
+from transexplain.types.label_sets import SeveralLabels, label_set
+from transexplain.types.plans import AuditPlan
+from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import ClassNames, label_index, parse_target, resolve_targets
+from transexplain.types.targets import (
+    ClassNames,
+    label_index,
+    parse_target,
+    predicted_labels,
+    resolve_targets,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +51,7 @@ class Request:
     stride: int | None = None
     long_text_join: Join = "mean"
     batch_tokens: int | None = None  #: None: see `AuditPlan.batch_budget`
+    several: SeveralLabels | None = None  #: None: the model gives an item one class
 
     def __post_init__(self) -> None:
         """Refuse a wrong request before anything is computed."""
@@ -70,11 +79,39 @@ class Request:
             stride=plan.stride,
             long_text_join=plan.long_text_join,
             batch_tokens=plan.batch_budget,
+            several=plan.several,
         )
 
-    def class_of(self, item: Item) -> int | None:
-        """The class that an item's label names; None where there is no label, or no such class."""
-        return label_index(item.label, self.names, self.labels, by_name=self.labels_by_name)
+    def classes_of(self, item: Item) -> tuple[int, ...] | None:
+        """The classes that an item's label names; None: there is no label, or no such class.
+
+        One class, or of a model of several labels any number, in the order of the classes.
+        """
+        if item.label is None:
+            return None
+        given: tuple[str, ...] = (item.label,)
+        if self.several is not None:
+            given = self.several.written(item.label, (*self.names.classes, *self.labels))
+        by_name = self.labels_by_name
+        found = [label_index(one, self.names, self.labels, by_name=by_name) for one in given]
+        known = {one for one in found if one is not None}
+        return None if None in found else tuple(sorted(known))
+
+    def named(self, indices: Iterable[int]) -> str:
+        """Classes of an item as its outcome names them: one, or a set of labels."""
+        names = [self.names.classes[one] for one in sorted(indices)]
+        return names[0] if self.several is None else label_set(names)
+
+    def predicted(self, logits: NDArray[np.floating[Any]]) -> str:
+        """What is predicted by logits (C,)."""
+        if self.floors is None:
+            return self.named([int(np.argmax(logits))])
+        return self.named(predicted_labels(logits, self.floors))
+
+    @property
+    def floors(self) -> tuple[float, ...] | None:
+        """(C,) the logit from which each label is predicted; None: the model gives one class."""
+        return None if self.several is None else self.several.floors(self.names.classes)
 
     def encode(self, model: LoadedModel, items: Sequence[Item]) -> list[Encoded | ItemFailure]:
         """Each item as the model takes it, long texts in windows where that is wanted."""
@@ -88,10 +125,11 @@ class Request:
         self,
         model: LoadedModel,
         logits: NDArray[np.floating[Any]],
-        labels: Sequence[int | None],
+        labels: Sequence[tuple[int, ...] | None],
     ) -> list[list[ResolvedTarget]]:
         """The targets of each of B items: `logits` (B, C), class indices of their labels (B,)."""
-        each = [resolve_targets(one, logits, model.classes, labels) for one in self.targets]
+        floors = self.floors
+        each = [resolve_targets(one, logits, model.classes, labels, floors) for one in self.targets]
         if len(each) == 1:
             return each[0]
         return [[one for found in each for one in found[row]] for row in range(len(labels))]
@@ -118,7 +156,7 @@ class Member:
 
     place: int  #: among the items it was read with
     encoded: Encoded
-    label: int | None  #: class index of its label, where it has one
+    labels: tuple[int, ...] | None  #: class indices of its label, where it has one
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
@@ -146,13 +184,13 @@ def model_failure(item: Item, error: Exception, traceback: str = "") -> Explaine
 
 
 def finished(
-    model: LoadedModel,
+    request: Request,
     member: Member,
     logits: NDArray[np.float64],
     attributions: Sequence[Attribution],
 ) -> Explained:
     """The result of an item with `logits` (C,); a failure where anything is not finite."""
-    encoded, label = member.encoded, member.label
+    encoded, labels = member.encoded, member.labels
     item = encoded.item
     if not (np.isfinite(logits).all() and all(map(_is_finite, attributions))):
         return model_failure(item, ArithmeticError("logits or relevance are not finite"))
@@ -162,8 +200,8 @@ def finished(
         outcome=ItemOutcome(
             item_id=item.id,
             index=item.index,
-            label=None if label is None else model.classes[label],
-            predicted=model.classes[int(np.argmax(logits))],
+            label=None if labels is None else request.named(labels),
+            predicted=request.predicted(logits),
             logits=tuple(logits.tolist()),
             truncated=encoded.truncated,
             positions=encoded.length,

@@ -39,17 +39,18 @@ class Later:
     __slots__ = ("_given", "_made")
 
     def __init__(
-        self, model: LoadedModel, member: Member, explained: BatchExplanation, row: int
+        self, request: Request, member: Member, explained: BatchExplanation, row: int
     ) -> None:
-        self._given: tuple[LoadedModel, Member, BatchExplanation, int] | None
-        self._given = (model, member, explained, row)
+        self._given: tuple[Request, Member, BatchExplanation, int] | None
+        self._given = (request, member, explained, row)
         self._made: Explained | None = None
 
     def made(self) -> Explained:
         """The end itself; two threads that ask at once may each get one."""
         if (given := self._given) is not None:
-            model, member, explained, row = given
-            self._made = finished(model, member, explained.logits[row], explained.attributions[row])
+            request, member, explained, row = given
+            logits, attributions = explained.logits[row], explained.attributions[row]
+            self._made = finished(request, member, logits, attributions)
             self._given = None  # the arrays of the batch may go
         assert self._made is not None
         return self._made
@@ -166,7 +167,7 @@ def _check_modality(model: LoadedModel, request: Request) -> None:
         raise ConfigurationError(
             f"method {name!r} is for {' and '.join(takes)}, and this model reads {model.modality}"
         )
-    if model.ref.head != "classes" and not facts.at_positions:
+    if model.ref.head == "tokens" and not facts.at_positions:
         raise ConfigurationError(
             f"method {name!r} explains one answer of an item, and this model answers at every "
             "position; choose one that explains logits there, such as lrp"
@@ -208,7 +209,7 @@ def _accepted(
     """The items that can be explained, in one pass and in windows; `done` gets the others' ends."""
     whole: list[Member] = []
     long: list[Member] = []
-    classes: dict[str | None, int | None] = {}  # by label
+    classes: dict[str | None, tuple[int, ...] | None] = {}  # by label
     labelled = any(target.kind == "label" for target in request.targets)
     for place, encoded in enumerate(_encoded(model, given, request)):
         if not isinstance(encoded, Encoded):
@@ -216,12 +217,12 @@ def _accepted(
             continue
         item = encoded.item
         if item.label not in classes:
-            classes[item.label] = request.class_of(item)
-        label = classes[item.label]
-        if label is None and labelled:
+            classes[item.label] = request.classes_of(item)
+        labels = classes[item.label]
+        if labels is None and labelled:
             done[place] = _failed(item, _no_label(item), watch)
         else:
-            (long if encoded.windows else whole).append(Member(place, encoded, label))
+            (long if encoded.windows else whole).append(Member(place, encoded, labels))
     return whole, long
 
 
@@ -300,7 +301,7 @@ def _explain_batch(
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
 
     def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
-        return request.resolve(model, logits, [member.label for member in members])
+        return request.resolve(model, logits, [member.labels for member in members])
 
     watch.batch_started([member.encoded.item.id for member in members])
     try:
@@ -312,7 +313,7 @@ def _explain_batch(
         trace = traceback_of(error) if len(members) == 1 else ""
         failed = error.with_traceback(None)
     else:
-        return [Later(model, member, explained, row) for row, member in enumerate(members)]
+        return [Later(request, member, explained, row) for row, member in enumerate(members)]
     if is_out_of_memory(failed):
         freed = room.was_too_small_for(encoded_of(members))
         if freed and len(members) == 1:

@@ -27,7 +27,7 @@ from transexplain.methods.batch_explanation import Array
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Window
 from transexplain.types.items import Attribution, Ledger, ResolvedTarget, own_positions
 from transexplain.types.observer import Observer
-from transexplain.types.plans import Join
+from transexplain.types.read_lengths import Join
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
@@ -305,7 +305,7 @@ class _Group:
 
     def _resolved(self, logits: dict[int, Array]) -> Targets:
         joined = [self._joined_logits(number, logits) for number in range(len(self.members))]
-        labels = [member.label for member in self.members]
+        labels = [member.labels for member in self.members]
         return self.request.resolve(self.model, np.stack(joined), labels)
 
     def _joined_logits(self, number: int, logits: dict[int, Array]) -> Array:
@@ -331,4 +331,4 @@ class _Group:
             joined(member.encoded, parts, self.weights[number], self.request.long_text_join)
             for parts in of_targets
         ]
-        return finished(self.model, member, logits, attributions)
+        return finished(self.request, member, logits, attributions)

@@ -26,7 +26,17 @@ from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
 from transexplain.types.items import Item
+from transexplain.types.label_sets import check_label_names
 from transexplain.types.plans import Head, ModelRef, SourceFile
+
+
+def head_of(module: nn.Module, classes: Sequence[str]) -> Head:
+    """What a model answers, as its configuration says; ModelLoadError for names of no label."""
+    config = getattr(module, "config", None)
+    if getattr(config, "problem_type", None) != "multi_label_classification":
+        return "classes"
+    check_label_names(classes)
+    return "labels"
 
 
 def attention_kernel(module: nn.Module) -> str:
@@ -56,13 +66,14 @@ def assemble_text(
     classes: Sequence[str],
     origin: Origin,
     usual: int | None = None,
-    head: Head = "classes",
+    head: Head | None = None,
 ) -> LoadedModel:
     """A text model; its input layer `encoder` is dropped where the block takes no (B, T, D).
 
-    Texts are cut at `usual` positions unless `max_length` is given; None: at what the model takes.
+    `head` is what it answers, by default what its configuration says. Texts are cut at `usual`
+    positions unless `max_length` is given; None: at what the model takes.
     """
-    caller = Caller.of(module, "text")
+    caller, head = Caller.of(module, "text"), head or head_of(module, classes)
     checked_tokenizer(tokenizer)
     embeddings = find_embeddings(module)
     device = _device(next(iter(embeddings), module))  # parts may lie elsewhere
@@ -123,7 +134,7 @@ def assemble_image(
         module=module,
         modality="image",
         classes=tuple(classes),
-        ref=ref_of(module, "image", classes, origin),
+        ref=replace(ref_of(module, "image", classes, origin), head=head_of(module, classes)),
         encoder=ImageEncoder(transform, shape=shape, grid=grid, dtype=dtype, device=device),
         caller=caller,
         located=lambda: sites,

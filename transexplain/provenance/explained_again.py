@@ -50,12 +50,13 @@ def differences(
     made: Explained,
     tolerance: float,
     largest: Largest,
+    floors: Sequence[float] | None = None,
 ) -> Iterator[str]:
     """The differences of an item explained again from the stored one, beyond `tolerance`.
 
     Differences are shares of the item's own scale: of relevance, beyond the precision of its
     payload, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes
-    those that are within the tolerance, too.
+    those that are within the tolerance, too. `floors` (C,) are those of a model of several labels.
     """
     if made.outcome is None:
         reason = made.failure.message if made.failure else "nothing came back"
@@ -70,11 +71,12 @@ def differences(
     largest.logit = max(largest.logit, far)
     if far > tolerance:
         yield f"logits differ by {far:.2g} of their scale"
-    if made.outcome.predicted != outcome.predicted and not _tied(outcome, tolerance * scale):
+    tied = _tied(outcome, tolerance * scale, floors)
+    if made.outcome.predicted != outcome.predicted and not tied:
         yield f"predicted {made.outcome.predicted!r}, stored {outcome.predicted!r}"
     again = {(one.target, one.rank): one for one in made.attributions}
     kept = {(one.target, one.rank): one for one in stored}
-    if again.keys() != kept.keys():
+    if again.keys() != kept.keys() and (floors is None or not tied):
         yield f"{len(again)} attributions, stored {len(kept)}"
     for key in sorted(again.keys() & kept.keys()):
         before, after = kept[key], again[key]
@@ -82,8 +84,14 @@ def differences(
             yield from _far(before, after, tolerance, largest)
 
 
-def _tied(outcome: ItemOutcome, room: float) -> bool:
-    """Whether the two likeliest classes are so near that either may come first."""
+def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> bool:
+    """Whether the two likeliest classes are so near that either may come first.
+
+    Of several labels: whether one is so near its floor that it may or may not be predicted.
+    """
+    if floors is not None:
+        pairs = zip(outcome.logits, floors, strict=True)
+        return any(abs(logit - floor) <= 2 * room for logit, floor in pairs)
     best = sorted(outcome.logits)[-2:]
     return len(best) == 2 and best[1] - best[0] <= 2 * room
 
@@ -168,7 +176,8 @@ def again_checks(
     except TransExplainError as error:
         yield judged("explained again", [str(error)], "")
         return
-    yield _compared(db, run_id, rows, explained, tolerance, request)
+    floors = Request.from_plan(plan).floors
+    yield _compared(db, run_id, rows, explained, tolerance, request, floors)
     if plan.task == "evaluation":
         yield note("scores", "not measured again; the digests of the shards cover them")
 
@@ -230,6 +239,7 @@ def _compared(
     again: Sequence[Explained] | Iterator[Explained],
     tolerance: float,
     request: VerifyRequest,
+    floors: Sequence[float] | None = None,
 ) -> Check:
     name, ids = "explained again", [item_id for _, item_id in rows]
     faults: list[str] = []
@@ -242,7 +252,7 @@ def _compared(
         for item_id, made in zip(ids, again, strict=True):
             outcome = outcomes[item_id]
             assert isinstance(outcome, ItemOutcome)
-            found = differences(outcome, stored[item_id], made, tolerance, largest)
+            found = differences(outcome, stored[item_id], made, tolerance, largest, floors)
             faults += [f"item {item_id!r}: {text}" for text in found]
     except (DamagedRowError, ConfigurationError, ValueError, TypeError, KeyError) as error:
         faults.append(f"the stored sample cannot be read: {error}")

@@ -4,12 +4,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, overload
 
 from transexplain.errors import ConfigurationError
 from transexplain.types.filings import ImpactPlan, Scenario
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
+from transexplain.types.label_sets import SeveralLabels, thresholds_of
+from transexplain.types.read_lengths import Join, LongTexts
 from transexplain.types.scores import (
     Approximation,
     EvaluationPlan,
@@ -19,13 +21,12 @@ from transexplain.types.scores import (
 )
 
 Modality = Literal["text", "image", "nodes"]
-#: what a model answers: one of its classes for an item, or one of its labels for every token
-Head = Literal["classes", "tokens"]
+#: what a model answers: one of its classes for an item, any of its labels for an item (a sigmoid at
+#: each logit), or one of its labels for every token
+Head = Literal["classes", "labels", "tokens"]
 DeviceClass = Literal["cpu", "gpu"]
 Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
-LongTexts = Literal["truncate", "window", "error"]
-Join = Literal["mean", "sum"]
 #: near-duplicates among texts are looked for, or not
 Duplicates = Literal["auto", "off"]
 #: items are copied into a snapshot, or their files are listed in a manifest and read in place;
@@ -78,6 +79,25 @@ class ModelRef:
     files: tuple[SourceFile, ...] = ()  #: those that the digest covers, by name
     attention: str = ""  #: kernel: sdpa, eager, ...; "": the model names none
     head: Head = "classes"
+
+
+def several_of(
+    model: ModelRef, thresholds: float | Mapping[str, float] | None, separator: str | None = None
+) -> SeveralLabels | None:
+    """How a model gives an item several labels; None: it does not.
+
+    Raises ConfigurationError for what is said of several labels where it does not.
+    """
+    if model.head == "labels":
+        found = thresholds_of(thresholds, model.classes)
+        return SeveralLabels(thresholds=found, separator=separator)
+    for key, value in (("thresholds", thresholds), ("label_separator", separator)):
+        if value is not None:
+            raise ConfigurationError(
+                f"{key} is for a model that may give an item several labels, one with problem_type "
+                "multi_label_classification in its config.json; remove it"
+            )
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -317,12 +337,14 @@ class AuditPlan:
     batch_fixed: bool = False  #: the usual `batch_tokens` were requested, on a GPU too
     recogniser: RecogniserPlan | None = None  #: None: mentions are those of lexicons and marks
     sink: Sink | None = None  #: None: results lie in the store alone
+    several: SeveralLabels | None = None  #: None: the model gives an item one class
 
     def document(self) -> dict[str, Any]:
         """As JSON values; later fields only where they are set, so that old digests hold."""
         later = (
             *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
             *("labels_by_name", "scenario", "impact", "batch_fixed", "recogniser", "sink"),
+            *("several",),
         )
         found = asdict(self)
         if found["privacy"] is not None and not found["privacy"]["redact_file"]:
@@ -358,33 +380,6 @@ class AuditPlan:
         """Sha256 of the canonical JSON: names what was audited and how."""
         text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def check_long_texts(
-    long_text: str,
-    *,
-    max_length: int | None = None,
-    window: int | None = None,
-    stride: int | None = None,
-    join: str = "mean",
-) -> None:
-    """Raise ConfigurationError for parameters of long texts that contradict each other."""
-    for key, word, known in (("long_text", long_text, LongTexts), ("long_text_join", join, Join)):
-        if word not in get_args(known):
-            raise ConfigurationError(f"{key}={word!r} is none of {', '.join(get_args(known))}")
-    given = {"window": window, "stride": stride, "long_text_join": None if join == "mean" else join}
-    for name, value in given.items():
-        if value is not None and long_text != "window":
-            raise ConfigurationError(
-                f'{name}={value} is for long_text="window", but long_text is "{long_text}"'
-            )
-        if isinstance(value, int) and value < 1:
-            raise ConfigurationError(f"{name}={value} must be at least 1")
-    if window is not None and max_length is not None:
-        raise ConfigurationError(
-            f"window={window} and max_length={max_length} both say how many positions are read at "
-            "once; give one of them"
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

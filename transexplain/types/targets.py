@@ -232,16 +232,21 @@ def resolve_target(
         classes: class names.
         label: class index of the item's label, needed by `label` only.
     """
-    return resolve_targets(target, logits[None], classes, [label])[0]
+    return resolve_targets(target, logits[None], classes, [None if label is None else (label,)])[0]
 
 
 def resolve_targets(
     target: Target,
     logits: NDArray[np.floating[Any]],
     classes: Sequence[str],
-    labels: Sequence[int | None],
+    labels: Sequence[tuple[int, ...] | None],
+    floors: Sequence[float] | None = None,
 ) -> list[list[ResolvedTarget]]:
-    """As `resolve_target`, for B items at once: `logits` (B, C), `labels` (B,)."""
+    """As `resolve_target`, for B items at once: `logits` (B, C), `labels` (B,) of each item.
+
+    With `floors` (C,) the model gives several labels: `predicted` are all whose logit reaches its
+    floor, the likeliest first, and there may be none.
+    """
     if target.kind in ("class", "contrast", "group"):
         coefficients = [(i, 1.0) for i in target.plus] + [(i, -1.0) for i in target.minus]
         index = target.plus[0] if target.kind == "class" else None
@@ -253,7 +258,7 @@ def resolve_targets(
             coefficients=tuple(coefficients),
         )
         return [[one] for _ in labels]
-    chosen = _chosen(target, logits, labels)
+    chosen = _chosen(target, logits, labels, floors)
     made = {
         (rank, index): ResolvedTarget(
             spec=target.spec,
@@ -268,7 +273,10 @@ def resolve_targets(
 
 
 def _chosen(
-    target: Target, logits: NDArray[np.floating[Any]], labels: Sequence[int | None]
+    target: Target,
+    logits: NDArray[np.floating[Any]],
+    labels: Sequence[tuple[int, ...] | None],
+    floors: Sequence[float] | None,
 ) -> list[list[int]]:
     """The classes of each item, by rank."""
     if target.kind == "all":
@@ -276,12 +284,20 @@ def _chosen(
     if target.kind == "label":
         if None in labels:
             raise TargetError("the target `label` needs a label for every item")
-        return [[label] for label in labels if label is not None]
+        return [list(of_item) for of_item in labels if of_item is not None]
+    if target.kind == "predicted" and floors is not None:
+        return [predicted_labels(row, floors) for row in logits]
     if target.k == 1:  # of equals the first, as below
         return [[index] for index in np.argmax(logits, axis=1).tolist()]
     # a stable order, so that ties rank the same on every machine
     found: list[list[int]] = np.argsort(-logits, axis=1, kind="stable")[:, : target.k].tolist()
     return found
+
+
+def predicted_labels(logits: NDArray[np.floating[Any]], floors: Sequence[float]) -> list[int]:
+    """The labels whose logits (C,) reach their floors (C,), the likeliest first."""
+    order = np.argsort(-logits, kind="stable").tolist()
+    return [place for place in order if logits[place] >= floors[place]]
 
 
 def label_index(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from transexplain.types.items import Target
+from transexplain.types.label_sets import set_members
 from transexplain.types.plans import AuditPlan
 from transexplain.types.targets import ClassNames, parse_target
 
@@ -22,16 +23,30 @@ MOST = 20
 class Answer:
     """Some classes against others; an item is *selected* where one of the first is predicted.
 
-    A head with a single logit has no other classes: its logit is the log-odds already.
+    A head with a single logit has no other classes: its logit is the log-odds already. So it is of
+    each label of a model that may give an item several.
     """
 
     name: str
     plus: tuple[int, ...]  #: class indices
     minus: tuple[int, ...]  #: class indices; empty for a single logit
+    several: bool = False  #: classes are labels, of which an item may have any number
+
+    def selects(self, text: str, classes: Sequence[str]) -> bool:
+        """Whether a predicted (or given) class, or set of labels, has one of the first."""
+        names = {classes[place] for place in self.plus}
+        return text in names or (self.several and not names.isdisjoint(set_members(text)))
 
     def log_odds(self, logits: ArrayLike) -> NDArray[np.float64]:
-        """(...,) log-odds, in logits, of `plus` against `minus`, from logits (..., C)."""
+        """(...,) log-odds, in logits, of `plus` against `minus`, from logits (..., C).
+
+        Of several labels those of any among `plus`: log(prod(1 + exp(z)) - 1), the labels taken as
+        independent, as their sigmoids are.
+        """
         values = np.asarray(logits, dtype=np.float64)
+        if self.several and len(self.plus) > 1 and not self.minus:
+            none = np.logaddexp(0.0, values[..., list(self.plus)]).sum(axis=-1)
+            return np.asarray(none + np.log(-np.expm1(-none)))
         found = _together(values, self.plus)
         if self.minus:
             found = found - _together(values, self.minus)
@@ -64,27 +79,34 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
     """The answers that a plan's groups are compared by, each once.
 
     A contrast, a class and a classification are what they name. The other targets stand for every
-    class; of two classes the second one is enough, since the other is its mirror image. Empty
-    where a model of more than `MOST` classes has no target that names one.
+    class; of two classes the second one is enough, since the other is its mirror image, but not
+    of two labels that an item may both have. Empty where a model of more than `MOST` classes has
+    no target that names one.
     """
     names = ClassNames(plan.model.classes, plan.classifications)
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
     for spec in plan.targets:
-        for one in _of_target(parse_target(spec, names), plan.model.classes):
+        target, several = parse_target(spec, names), plan.several is not None
+        for one in _of_target(target, plan.model.classes, several):
             if (one.minus, one.plus) not in found:
                 found.setdefault((one.plus, one.minus), one)
     return tuple(found.values())
 
 
-def _of_target(target: Target, classes: Sequence[str]) -> Iterator[Answer]:
+def _of_target(target: Target, classes: Sequence[str], several: bool) -> Iterator[Answer]:
     every = range(len(classes))
     if target.kind == "contrast":
         name = target.name.removesuffix(f"-{classes[target.minus[0]]}") if target.minus else ""
-        yield Answer(name=name or target.name, plus=target.plus, minus=target.minus)
+        named = name or target.name
+        yield Answer(name=named, plus=target.plus, minus=target.minus, several=several)
     elif target.plus:
-        rest = tuple(place for place in every if place not in target.plus)
-        yield Answer(name=target.name, plus=target.plus, minus=rest)
+        yield answer_of(target.name, target.plus, len(classes), several=several)
     elif len(classes) <= MOST:
-        for place in every if len(classes) != 2 else (1,):
-            rest = tuple(other for other in every if other != place)
-            yield Answer(name=classes[place], plus=(place,), minus=rest)
+        for place in every if several or len(classes) != 2 else (1,):
+            yield answer_of(classes[place], (place,), len(classes), several=several)
+
+
+def answer_of(name: str, plus: tuple[int, ...], classes: int, *, several: bool) -> Answer:
+    """Some of so many classes against all others; of several labels against nothing."""
+    rest = () if several else tuple(place for place in range(classes) if place not in plus)
+    return Answer(name=name, plus=plus, minus=rest, several=several)

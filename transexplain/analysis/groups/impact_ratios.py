@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from transexplain.analysis.groups.answers import Answer, probability
+from transexplain.analysis.groups.answers import Answer, answer_of, probability
 from transexplain.analysis.groups.intervals import Interval, Share, ratio
 from transexplain.errors import ConfigurationError
 from transexplain.types.filings import ImpactPlan
@@ -88,19 +88,19 @@ def favourable_answers(plan: AuditPlan) -> tuple[Answer, ...]:
             "texts may not say"
         )
     names = ClassNames(plan.model.classes, plan.classifications)
-    return tuple(_answer(one, names) for one in plan.impact.favourable)
+    several = plan.several is not None
+    return tuple(_answer(one, names, several=several) for one in plan.impact.favourable)
 
 
-def _answer(name: str, names: ClassNames) -> Answer:
+def _answer(name: str, names: ClassNames, *, several: bool) -> Answer:
     plus = names.members(name)
-    rest = tuple(place for place in range(len(names.classes)) if place not in plus)
-    if not rest and len(names.classes) > 1:
+    if not several and 1 < len(names.classes) == len(plus):
         raise ConfigurationError(
             f"groups.impact.favourable: {name!r} holds every class of the model, so everybody "
             "would be selected; name the classes that are good for a person"
         )
     shown = name if name in names.own else names.classes[plus[0]]
-    return Answer(name=shown, plus=plus, minus=rest)
+    return answer_of(shown, plus, len(names.classes), several=several)
 
 
 @dataclass(slots=True)
@@ -122,22 +122,21 @@ class _Counted:
 
     def __init__(self, plan: ImpactPlan, answers: Sequence[Answer], classes: Sequence[str]) -> None:
         self.cells: dict[_Key, _Cell] = {}
-        self._plan, self._answers, self._width = plan, answers, len(classes)
-        self._names = [{classes[place] for place in one.plus} for one in answers]
+        self._plan, self._answers, self._classes = plan, answers, classes
         self._unknown = {one.strip().casefold() for one in plan.unknown} | {""}
 
     def add(self, some: Sequence[Answered]) -> None:
         """Count items; one without all logits has scores that are not a number."""
-        blank = (nan,) * self._width
-        full = (logits if len(logits) == self._width else blank for _, logits, _ in some)
+        width = len(self._classes)
+        full = (logits if len(logits) == width else (nan,) * width for _, logits, _ in some)
         matrix = np.array(list(full), dtype=np.float64)
         scores = [one.log_odds(matrix) for one in self._answers]
         for row, (predicted, _, meta) in enumerate(some):
             key = self._category(meta, self._plan.sex), self._category(meta, self._plan.ethnicity)
             cell = self.cells.setdefault(key, _Cell(len(self._answers)))
             cell.items += 1
-            for number, names in enumerate(self._names):
-                cell.selected[number] += predicted in names
+            for number, answer in enumerate(self._answers):
+                cell.selected[number] += answer.selects(predicted, self._classes)
                 cell.scores[number].append(scores[number][row])
 
     def _category(self, meta: Mapping[str, str], column: str | None) -> str | None:

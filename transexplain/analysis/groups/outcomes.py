@@ -40,7 +40,7 @@ class Side:
     selected: Rate  #: predicted to have the answer
     probability: Mean | None  #: of the answer; None: not known (imported without logits)
     labelled: Rate | None  #: labelled with the answer; None: no item has a label
-    error: Rate | None  #: predicted otherwise than labelled
+    error: Rate | None  #: predicted otherwise than labelled; of several labels in this one
     true_positive: Rate | None  #: of those labelled with it, selected; None: none is labelled so
     false_positive: Rate | None  #: of those labelled otherwise, selected
     calibration: float | None  #: mean probability minus the share so labelled, over labelled items
@@ -107,7 +107,11 @@ class _Column:
 
     def isin(self, wanted: Collection[str]) -> _Flags:
         """Which situations (R,) have one of these values."""
-        return np.array([one in wanted for one in self.values], dtype=bool)[self.codes]
+        return self.where(lambda one: one in wanted)
+
+    def where(self, holds: Callable[[str], bool]) -> _Flags:
+        """Which situations (R,) have a value that this holds for."""
+        return np.array([holds(one) for one in self.values], dtype=bool)[self.codes]
 
 
 class _Table:
@@ -227,8 +231,8 @@ class _Sides:
 
     def compared(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Outcome:
         """The comparison of one answer; `named` are group, reference and stratum."""
-        names = {self.classes[place] for place in answer.plus}
-        left, right = (_selected(rows, names) for rows in (self.own, self.other))
+        selects = partial(answer.selects, classes=self.classes)
+        left, right = (_selected(rows, selects) for rows in (self.own, self.other))
         gap, quotient = partial(difference, left, right), partial(ratio, left, right)
         size, least = self.practical.probability, self.practical.impact_ratio
         enough = min(left.total, right.total) >= MIN_ITEMS
@@ -237,8 +241,8 @@ class _Sides:
             reference=named[1],
             answer=answer.name,
             stratum=named[2],
-            own=_side(self.own, left, number, names),
-            other=_side(self.other, right, number, names),
+            own=_side(self.own, left, number, answer, selects),
+            other=_side(self.other, right, number, answer, selects),
             difference=left.value - right.value,
             difference_interval=gap(),
             impact_ratio=left.value / right.value if right.count else None,
@@ -249,8 +253,8 @@ class _Sides:
         )
 
 
-def _selected(rows: _Rows, names: set[str]) -> Share:
-    found = rows.share(rows.table.predicted.isin(names))
+def _selected(rows: _Rows, selects: Callable[[str], bool]) -> Share:
+    found = rows.share(rows.table.predicted.where(selects))
     assert found is not None  # there are items on either side
     return found
 
@@ -267,16 +271,20 @@ def _within(interval: Interval, low: float, high: float) -> bool:
     return low <= interval[0] and interval[1] <= high
 
 
-def _side(rows: _Rows, selected: Share, number: int, names: set[str]) -> Side:
+def _side(
+    rows: _Rows, selected: Share, number: int, answer: Answer, selects: Callable[[str], bool]
+) -> Side:
     table = rows.table
-    chosen, favourable = table.predicted.isin(names), table.label.isin(names)
+    chosen, favourable = table.predicted.where(selects), table.label.where(selects)
+    # of several labels, one that is wrong makes no other wrong
+    wrong = chosen ^ favourable if answer.several else table.wrong
     labelled = rows.where(~table.label.isin([""]))
     wanted, mean = labelled.share(favourable), labelled.mean(number)
     return Side(
         selected=selected.rate(),
         probability=rows.mean(number),
         labelled=_rate(wanted),
-        error=_rate(labelled.share(table.wrong)),
+        error=_rate(labelled.share(wrong)),
         true_positive=_rate(labelled.where(favourable).share(chosen)),
         false_positive=_rate(labelled.where(~favourable).share(chosen)),
         calibration=mean.value - wanted.value if mean and wanted else None,

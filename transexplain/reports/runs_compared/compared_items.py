@@ -308,9 +308,10 @@ class Walk:
 
     def _margin(self, pair: ItemPair) -> float | None:
         names = self.classes[1]
-        if self.classes[0] != names or not pair.after.logits:
+        predicted = pair.before.predicted, pair.after.predicted
+        if self.classes[0] != names or not pair.after.logits or not {*predicted} <= {*names}:
             return None
-        old, new = names.index(pair.before.predicted), names.index(pair.after.predicted)
+        old, new = map(names.index, predicted)
         return pair.after.logits[new] - pair.after.logits[old]
 
     def add_explanations(

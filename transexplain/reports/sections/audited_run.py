@@ -16,7 +16,8 @@ from transexplain.reports.report_section import Section
 from transexplain.reports.sections.group_section import group_notes
 from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
 from transexplain.reports.survey import SHARE
-from transexplain.types.plans import AuditRun, PrivacyPlan, StoreText
+from transexplain.types.label_sets import NO_LABEL, USUAL_THRESHOLD
+from transexplain.types.plans import AuditPlan, AuditRun, PrivacyPlan, StoreText
 from transexplain.types.scores import Approximation
 from transexplain.version import __version__
 
@@ -165,6 +166,7 @@ def notes(
 ) -> tuple[str, ...]:
     """One paragraph each on what the numbers are and what they rest on."""
     return (
+        *_several(run.plan),
         *_relevance(run, layers, unit),
         *_sensitivity(sensitivity),
         *_pooling(run),
@@ -172,6 +174,20 @@ def notes(
         *privacy_notes(run.plan.privacy),
         *group_notes(run),
         *_reading(run, layers, unit),
+    )
+
+
+def _several(plan: AuditPlan) -> Iterator[str]:
+    """How a model of several labels predicts them, and how its answers are counted."""
+    if plan.several is None:
+        return
+    own = [f"{name} {value:g}" for name, value in plan.several.thresholds.items()]
+    yield (
+        "The model may give an item several labels, each by a probability of its own, and predicts "
+        f"those that reach their threshold ({', '.join(own) or f'{USUAL_THRESHOLD:g} for all'}). "
+        "Rates and errors of groups are those of each label. An item is predicted as labelled "
+        "where all of its labels are. The target `predicted` explains every predicted label, and "
+        f"nothing of an item without one, which is shown as {NO_LABEL}."
     )
 
 
