@@ -17,12 +17,12 @@ if TYPE_CHECKING:
         wrap,
     )
     from transexplain.errors import TransExplainError
-    from transexplain.language import explain_answers, load_language_model
+    from transexplain.language import attribute_context, explain_answers, load_language_model
     from transexplain.methods import add_method
     from transexplain.reports.attribution_frame import to_frame
     from transexplain.reports.attribution_plot import plot
     from transexplain.types.items import Attribution, Item, Ledger, PatchGrid
-    from transexplain.types.prompts import AnswerAttribution, Prompt, Segment
+    from transexplain.types.prompts import AnswerAttribution, ContextAttribution, Prompt, Segment
     from transexplain.types.tokens import Token
 
 _PUBLIC = {
@@ -34,6 +34,7 @@ _PUBLIC = {
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
     "wrap": "transexplain.api",
+    "attribute_context": "transexplain.language",
     "explain_answers": "transexplain.language",
     "load_language_model": "transexplain.language",
     "add_method": "transexplain.methods",
@@ -45,6 +46,7 @@ _PUBLIC = {
     "Ledger": "transexplain.types.items",
     "PatchGrid": "transexplain.types.items",
     "AnswerAttribution": "transexplain.types.prompts",
+    "ContextAttribution": "transexplain.types.prompts",
     "Prompt": "transexplain.types.prompts",
     "Segment": "transexplain.types.prompts",
     "Token": "transexplain.types.items",
@@ -54,6 +56,7 @@ __all__ = [
     "AnswerAttribution",
     "Attribution",
     "AuditResult",
+    "ContextAttribution",
     "Item",
     "Ledger",
     "PatchGrid",
@@ -63,6 +66,7 @@ __all__ = [
     "TransExplainError",
     "__version__",
     "add_method",
+    "attribute_context",
     "audit",
     "evaluate",
     "explain",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from transexplain.errors import ConfigurationError, ItemError
@@ -11,6 +12,7 @@ from transexplain.methods import facts_of
 from transexplain.models.answer_reading import Value
 from transexplain.models.language_model import LanguageModel
 from transexplain.models.load_language import load_language_model
+from transexplain.models.loaded_model import failure
 from transexplain.types.answer_targets import parse_answer_target
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import AnswerAttribution, Prompt
@@ -18,7 +20,7 @@ from transexplain.types.scores import MethodSpec
 
 OnError = Literal["raise", "record"]
 
-__all__ = ["explain_answers", "load_language_model"]
+__all__ = ["attribute_context", "explain_answers", "load_language_model"]
 
 
 def explain_answers(
@@ -63,6 +65,67 @@ def explain_answers(
     request = _request(model, method, target, value, per, window, params)
     for one in _explained(model, _items(prompts), request, on_error):
         found += one if isinstance(one, list) else [one]
+    return found
+
+
+def attribute_context(  # noqa: PLR0913 - options of a public function
+    model: LanguageModel,
+    prompts: Any,
+    method: str | MethodSpec = "lrp",
+    target: Any = "generate",
+    *,
+    parts: Sequence[str] | None = None,
+    samples: int = 64,
+    seed: int = 0,
+    drops: Sequence[int] = (),
+    on_error: OnError = "raise",
+    **params: Any,
+) -> list[Any]:
+    """Score the parts of prompts (documents, sentences) by what an answer owes to them.
+
+    Args:
+        model: what `load_language_model` gave.
+        prompts: mappings of the names of parts to their texts, or `Prompt`s; one or a list.
+        method: name in the method registry (relevance, summed over each part's tokens),
+            `leave-one-out` (the fall of the log-probability without each part), or `context-cite`
+            (Cohen-Wang et al. 2024: Lasso on random subsets of the parts).
+        target: the answer; see `explain_answers`.
+        parts: names of the parts to score; default: all but the last.
+        samples, seed: subsets that `context-cite` draws.
+        drops: numbers k; measured is how far the answer's log-probability falls without the k parts
+            of the largest scores.
+        on_error: as of `explain_answers`.
+        params: parameters of the method.
+
+    Returns:
+        One `ContextAttribution` for each prompt.
+
+    Raises:
+        ItemError: a prompt cannot be explained and `on_error` is `raise`.
+        ConfigurationError: a part that a prompt does not have, and numbers that are none.
+    """
+    from transexplain.explaining.context_attribution import REMOVING, attribute
+
+    spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
+    plain = MethodSpec() if spec.name in REMOVING else spec
+    request = _request(model, plain, target, "logit", "answer", 64, params)
+    if len(request.targets) != 1 or on_error not in get_args(OnError):
+        raise ConfigurationError(
+            "context is attributed for one target; on_error is raise or record"
+        )
+    for number in (samples, *drops):
+        if type(number) is not int or number < 1:
+            raise ConfigurationError(f"samples and drops are numbers above 0, not {number!r}")
+    found: list[Any] = []
+    spec = spec if spec.name in REMOVING else request.method
+    scored = partial(attribute, model, parts=parts, samples=samples, seed=seed, drops=tuple(drops))
+    for item in _items(prompts):
+        try:
+            found.append(scored(item, request.targets[0], spec))
+        except ItemError as error:
+            if on_error == "raise":
+                raise
+            found.append(failure(item, error))
     return found
 
 

@@ -225,3 +225,7 @@ _PURE |= {"GPT-NeoX", "Nemotron", "OPT", "Persimmon", "Phi", "StableLM"}
 _PURE |= {"Starcoder2"}
 DECODERS = text("decoders", dict(sorted(_DECODERS.items())), _DECODERS.keys() - _PURE)
 ENCODER_DECODERS = text("encoder-decoders", _ENCODER_DECODERS, {"T5", "T5Gemma", "mT5", "UMT5"})
+
+#: name -> stem of the class names and settings, for heads of other kinds
+DECODER_SETTINGS = dict(sorted(_DECODERS.items()))
+ENCODER_DECODER_SETTINGS = _ENCODER_DECODERS

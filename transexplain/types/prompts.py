@@ -118,3 +118,20 @@ class AnswerAttribution(Attribution):
             f"<AnswerAttribution item={self.item_id!r} method={self.method} of {which}, "
             f"logit={self.logit:.4g}, {len(self.features)} positions>"  # type: ignore[arg-type]
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContextAttribution:
+    """What the log-probability of an answer owes to each part of its prompt."""
+
+    item_id: str
+    method: str
+    answer: str
+    answer_ids: tuple[int, ...]  #: its tokens
+    log_probability: float  #: of the whole answer behind the whole prompt, in nats
+    #: part -> score: relevance or a fall of the log-probability in nats, or a weight of the
+    #: logit-scaled probability (`context-cite`)
+    scores: Mapping[str, float]
+    passes: int  #: through the model, to find the scores; a backward counts as one
+    #: k -> fall of the log-probability without the k parts of the largest scores
+    drops: Mapping[int, float]
