@@ -32,11 +32,11 @@ from transexplain.types.scores import (
 )
 from transexplain.types.targets import (
     BY_INDEX,
-    ClassNames,
     TargetLike,
     label_mapping,
     parse_target,
 )
+from transexplain.types.token_labels import class_names
 
 if TYPE_CHECKING:
     from transexplain.reports.evaluation import Table
@@ -224,15 +224,15 @@ def _request(
     target: TargetLike | Sequence[TargetLike],
     params: dict[str, Any],
 ) -> Request:
-    names = ClassNames(
-        _loaded(model).classes, list(map(_classification, params.pop("classifications", ())))
-    )
+    own = list(map(_classification, params.pop("classifications", ())))
+    names = class_names(_loaded(model).ref, own)
     specs: list[Any] = [target]
     if isinstance(target, Iterable) and not isinstance(target, str | Mapping):
         specs = list(target)
     options = {name: params.pop(name) for name in _option_names(method, params) if name in params}
     _check_options(options)
     _check_names(method, params)
+    options["head"] = model.ref.head
     options["several"] = several_of(model.ref, options.pop("thresholds", None))
     if "labels" in options:
         options["labels"] = label_mapping(options["labels"], names.classes)
@@ -369,14 +369,9 @@ def explain_by_methods(
         names = [methods]
     for name in (*given, *names):
         METHODS[name]
-    classes = ClassNames(_loaded(model).classes)
-    parsed = (parse_target(target, classes),)
     item = Item(id="0", index=0, content=content)
-    found = []
-    for name in names:
-        spec = MethodSpec(name=name, params=given.get(name, {}))
-        found.append(_compared(model, item, Request(method=spec, targets=parsed, names=classes)))
-    return found
+    specs = (MethodSpec(name=name, params=dict(given.get(name, {}))) for name in names)
+    return [_compared(model, item, _request(_loaded(model), one, target, {})) for one in specs]
 
 
 def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:

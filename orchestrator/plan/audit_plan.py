@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,7 +18,13 @@ from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
 from transexplain.data.snapshot_pieces import published
-from transexplain.errors import ConfigurationError, EngineError, ModelLoadError, TargetError
+from transexplain.errors import (
+    ConfigurationError,
+    EngineError,
+    ItemError,
+    ModelLoadError,
+    TargetError,
+)
 from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
 from transexplain.types.items import Item
@@ -38,6 +45,7 @@ from transexplain.types.targets import (
     label_mapping,
     short_form,
 )
+from transexplain.types.token_labels import LabelScheme, class_names
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -161,7 +169,9 @@ def _plan(
     task: Task,
 ) -> AuditPlan:
     own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
-    names = ClassNames(model.classes, own)
+    names = class_names(model.ref, own)
+    if model.ref.head == "tokens":
+        own = LabelScheme(model.classes).classifications
     return AuditPlan(
         name=spec.name,
         model=model.ref,
@@ -206,14 +216,38 @@ def _single_labels(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -
     """The different labels of the dataset, sorted, those of an item each by itself."""
     several = several_of(model.ref, spec.thresholds, spec.label_separator)
     cells, known = labels_of(dataset), (*model.classes, *spec.labels)
+    if model.ref.head == "tokens":
+        return sorted(_types_in(cells, LabelScheme(model.classes)))
     if several is None:
         return cells
     return sorted({one for cell in cells for one in several.written(cell, known)})
 
 
+def _types_in(cells: Sequence[str], scheme: LabelScheme) -> set[str]:
+    """The types of the entities that cells name; one that cannot be read fails its own item."""
+    found: set[str] = set()
+    for cell in cells:
+        with suppress(ItemError):
+            found |= {one.type for one in scheme.written(cell)}
+    return found
+
+
+def _refuse_for_tokens(spec: AuditSpec) -> None:
+    """Raise ConfigurationError for what a model that labels tokens has no use for."""
+    impact = spec.groups.impact if spec.groups else None
+    given = {"labels": spec.labels, "explain.exact": spec.explain, "groups.impact": impact}
+    for key, value in given.items():
+        if value:
+            raise ConfigurationError(
+                f"{key} is for models that answer an item, and this model labels tokens; remove it"
+            )
+
+
 def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:
     """Refuse a mapping to what is no class, and the target `label` where nothing has a label."""
     names = ClassNames(model.classes)
+    if model.ref.head == "tokens":
+        _refuse_for_tokens(spec)
     for label, name in label_mapping(spec.labels, model.classes).items():
         try:
             names.class_index(name)
@@ -228,6 +262,9 @@ def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) 
 
 def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str | None]:
     """Every label of the dataset and the class that it is read as; None: no class."""
+    if plan.model.head == "tokens":
+        types = LabelScheme(plan.model.classes).types
+        return {one: one if one in types else None for one in labels}
     names = ClassNames(plan.model.classes, plan.classifications)
     indices = {
         label: label_index(label, names, plan.labels, by_name=plan.labels_by_name)

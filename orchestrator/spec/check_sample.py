@@ -52,13 +52,14 @@ def check_plan(
     """The share of rows that gives about `groups.check` items with a mention of a group.
 
     Where no text mentions any group, as with pictures and groups of a column, items that are in a
-    group are sampled. None where there are none of these either, or `groups.check` is 0. Mentions
+    group are sampled. None where there are none of these either, `groups.check` is 0, or the model
+    labels tokens, which are others in a changed text. Mentions
     can be swapped where two groups have terms; regions of pictures and graphs are hidden where two
     groups have some. `parameters`: how many the model has. Raises DataSourceError where the
     snapshot is gone.
     """
     wanted = section.check if section else 0
-    if not wanted or not plan.groups:
+    if not wanted or not plan.groups or plan.model.head == "tokens":  # entities move with words
         return None
     most = _READ_PICTURES if plan.dataset.modality == "image" else _READ
     rows = min(plan.dataset.rows, most)

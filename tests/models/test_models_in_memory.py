@@ -96,6 +96,14 @@ def tagger() -> Any:
     return transformers.pipeline("token-classification", model=module, tokenizer=wordpiece())
 
 
+def features() -> Any:
+    return transformers.pipeline("feature-extraction", model=headless(), tokenizer=wordpiece())
+
+
+def test_a_pipeline_that_labels_tokens_is_loaded() -> None:
+    assert te.load_model(tagger()).ref.head == "tokens"
+
+
 class Slow:
     is_fast = False
 
@@ -120,7 +128,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: te.load_model(bert(), wordpiece(), dtype="float64"), r"change them with model.to\(\)"),
     (lambda: te.load_model(bert(), wordpiece(), device="cpu"), "leave dtype and device out"),
     (lambda: te.load_model(headless(), wordpiece()), "BertModel is no classifier: .*ForSequenceC"),
-    (lambda: te.load_model(tagger()), "a pipeline for token-classification gives no logits of cl"),
+    (lambda: te.load_model(features()), "a pipeline for feature-extraction gives no logits"),
     (lambda: te.wrap("a-model"), "wrap takes a torch module, not str"),
     (lambda: te.wrap(nn.Linear(2, 2)), "does not say what it reads: give modality='text', 'image'"),
     (lambda: te.wrap(bert(), tokenizer=Slow()), "Slow is not a fast tokenizer"),

@@ -302,7 +302,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "fetched attention": (config(attn_implementation="someone/kernel"), "code to fetch"),
     "unknown type": (config(model_type="nonesuch"), "knows no model_type 'nonesuch'"),
     "no type": (config(model_type=None), "no model_type None"),
-    "not a classifier": (config(model_type="whisper"), "no sequence or image classifier"),
+    "not a classifier": (config(model_type="whisper"), "no sequence, token or image classifier"),
     "no tokenizer": (remove("tokenizer.json"), "holds no tokenizer"),
     "broken tokenizer": (text_of("tokenizer.json", "{}"), "tokenizer in .* cannot be loaded"),
     "adapter": (text_of("adapter_config.json", "{}"), "adapter"),

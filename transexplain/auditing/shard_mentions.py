@@ -1,6 +1,7 @@
 """Collects the mentions of a shard: their relevance, their rank in the item and their totals."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from transexplain.types.items import (
     Mention,
     PatchGrid,
 )
+from transexplain.types.label_sets import label_set
 from transexplain.types.plans import AuditPlan
+from transexplain.types.token_labels import TaggedSpan
 from transexplain.types.tokens import NO_WORD, Tokens
 
 
@@ -65,6 +68,7 @@ class MentionCounter:
     def __init__(self, plan: AuditPlan) -> None:
         self._finder, self._slice = EntityFinder(plan), plan.slice
         self._answers = answers_of(plan)
+        self._tagging = plan.model.head == "tokens"
         self._second = Matcher(plan.second, plan.matching) if plan.second else None
 
     def read(self, many: Sequence[Explained]) -> list[Explained]:
@@ -90,12 +94,14 @@ class MentionCounter:
         found = self._finder.find(_text_of(done), marked, outcome.meta)
         if not attributions:  # no label is predicted, which is an answer too
             groups = self._finder.groups_in(_text_of(done), marked, outcome.meta)
-            self._count_answers(done, outcome, groups, found.matches, aggregate)
+            self._count_answers(done, outcome, groups, found.matches, found.matches, aggregate)
             return (), []
         aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
         mentions: list[Mention] = []
         for attribution in attributions:
             present = self._finder.mentions(attribution, found, _regions(attribution, marked))
+            if self._tagging:  # of each label the names that it is of
+                present = [one for one in present if _is_explained(attribution, one)]
             if present:
                 magnitude = float(np.abs(attribution.relevance).sum())
                 ranks = ranks_in_item(attribution, present)
@@ -105,7 +111,7 @@ class MentionCounter:
                 aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
                 mentions += present
         groups = {one.group for one in mentions}
-        self._count_answers(done, outcome, groups, mentions, aggregate)
+        self._count_answers(done, outcome, groups, mentions, found.matches, aggregate)
         self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
 
@@ -115,18 +121,26 @@ class MentionCounter:
         outcome: ItemOutcome,
         groups: Collection[str],
         mentions: Sequence[Mention | Match],
+        matches: Sequence[Match],
         aggregate: ShardAggregate,
     ) -> None:
-        """Count the answer to an item by the groups that it mentions."""
+        """Count the answer to an item by the groups that it mentions.
+
+        Of a model that labels tokens the answers to its entities, by the groups that each names.
+        """
         slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
         template = done.item.template if done.item else ""
         cluster = _cluster_of(done) or template
         if aggregate.gaps is not None:
             aggregate.gaps.add(done.attributions, groups)
         if aggregate.outcomes is not None:
-            aggregate.outcomes.add(
-                outcome, groups, answers=self._answers, slice_=slice_, cluster=cluster
-            )
+            counted = [(outcome, groups)]
+            if self._tagging:
+                counted = list(_entity_answers(done, outcome, groups, matches))
+            for answer, of in counted:
+                aggregate.outcomes.add(
+                    answer, of, answers=self._answers, slice_=slice_, cluster=cluster
+                )
         if template and self._answers and len(outcome.logits) > 1:
             named = dict.fromkeys((one.group, one.entity) for one in mentions)
             log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
@@ -172,6 +186,53 @@ class MentionCounter:
             label=outcome.label or "",
             slice=str(outcome.meta.get(self._slice, "")) if self._slice else "",
         )
+
+
+def _entity_answers(
+    done: Explained, outcome: ItemOutcome, groups: Collection[str], matches: Sequence[Match]
+) -> Iterator[tuple[ItemOutcome, Collection[str]]]:
+    """The answer to each entity of a text with the groups that it names.
+
+    Where the data says which entities there are: those, each with the type that exactly its
+    characters were given, and what was found besides. Else the mentions, each with the type that a
+    part of it was given. `groups` of the whole item are every entity's.
+    """
+    whole = {*groups} - {one.group for one in matches}
+
+    def named(span: TaggedSpan | Match) -> set[str]:
+        return whole | {one.group for one in matches if _overlap(one, span)}
+
+    if done.given is None:
+        for one in matches:
+            kinds = [found.type for found in done.entities if _overlap(found, one)]
+            yield (
+                replace(outcome, label=None, predicted=label_set(kinds[:1]), logits=()),
+                named(one),
+            )
+        return
+    found = {(one.start, one.end): one.type for one in done.entities}
+    given = {(one.start, one.end): one for one in done.given}
+    for place, span in given.items():
+        kind = label_set([found[place]] if place in found else [])
+        yield replace(outcome, label=span.type, predicted=kind, logits=()), named(span)
+    for span in done.entities:
+        if (span.start, span.end) not in given:
+            yield (
+                replace(outcome, label=label_set(()), predicted=span.type, logits=()),
+                named(span),
+            )
+
+
+def _overlap(one: TaggedSpan | Match, other: TaggedSpan | Match) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def _is_explained(attribution: Attribution, mention: Mention) -> bool:
+    """Whether a mention has one of the tokens whose labels are explained."""
+    tokens = attribution.features
+    assert not isinstance(tokens, PatchGrid)
+    places = [tokens[place] for place in attribution.positions]
+    return any(one.start < mention.end and mention.start < one.end for one in places)
 
 
 def _text_of(done: Explained) -> str | None:

@@ -39,10 +39,11 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Check before anything is computed."""
-        if self.request.several is not None:
+        if self.request.head != "classes":
+            of = {"labels": "may give an item several labels", "tokens": "labels tokens"}
             raise ConfigurationError(
-                "explanations of a model that may give an item several labels are not evaluated: "
-                "the metrics measure the probability of one class against all others"
+                f"explanations of a model that {of[self.request.head]} are not evaluated: the "
+                "metrics measure the probability of one class against all others"
             )
         for target in self.request.targets:
             if target.kind not in TARGETS:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation
@@ -17,11 +18,12 @@ from transexplain.types.items import (
     Item,
     ItemFailure,
     ItemOutcome,
+    PatchGrid,
     ResolvedTarget,
     Target,
 )
 from transexplain.types.label_sets import SeveralLabels, label_set
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import AuditPlan, Head
 from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import (
@@ -31,6 +33,8 @@ from transexplain.types.targets import (
     predicted_labels,
     resolve_targets,
 )
+from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpan, entity_targets
+from transexplain.types.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +56,11 @@ class Request:
     long_text_join: Join = "mean"
     batch_tokens: int | None = None  #: None: see `AuditPlan.batch_budget`
     several: SeveralLabels | None = None  #: None: the model gives an item one class
+    head: Head = "classes"  #: what the model answers
 
     def __post_init__(self) -> None:
         """Refuse a wrong request before anything is computed."""
+        self._check_targets()
         check_long_texts(
             self.long_text,
             max_length=self.max_length,
@@ -80,7 +86,33 @@ class Request:
             long_text_join=plan.long_text_join,
             batch_tokens=plan.batch_budget,
             several=plan.several,
+            head=plan.model.head,
         )
+
+    def _check_targets(self) -> None:
+        """Raise TargetError for what the model has not."""
+        tagging = self.head == "tokens"
+        for one in self.targets:
+            if tagging and one.kind in ("all", "top", "contrast"):
+                raise TargetError(
+                    f"target {one.spec!r} is of models that answer an item; of one that labels "
+                    "tokens a target is predicted, label, a type such as class:PER, or "
+                    "{span: [start, end, type]}"
+                )
+            if not tagging and one.kind == "span":
+                raise TargetError(
+                    f"target {one.spec!r} is of models that label tokens, and this one does not"
+                )
+        if tagging and self.long_text == "window":
+            raise ConfigurationError(
+                "a model that labels tokens reads no long texts in windows; use long_text: "
+                "truncate or error, or cut the texts into sentences"
+            )
+
+    @property
+    def scheme(self) -> LabelScheme | None:
+        """The labels of tokens; None: the model answers an item."""
+        return LabelScheme(self.names.classes) if self.head == "tokens" else None
 
     def classes_of(self, item: Item) -> tuple[int, ...] | None:
         """The classes that an item's label names; None: there is no label, or no such class.
@@ -89,6 +121,10 @@ class Request:
         """
         if item.label is None:
             return None
+        if (scheme := self.scheme) is not None:
+            types = {one.type for one in scheme.written(item.label)}
+            named = tuple(n for n, one in enumerate(scheme.types) if one in types)
+            return named if len(named) == len(types) else None
         given: tuple[str, ...] = (item.label,)
         if self.several is not None:
             given = self.several.written(item.label, (*self.names.classes, *self.labels))
@@ -99,8 +135,21 @@ class Request:
 
     def named(self, indices: Iterable[int]) -> str:
         """Classes of an item as its outcome names them: one, or a set of labels."""
-        names = [self.names.classes[one] for one in sorted(indices)]
-        return names[0] if self.several is None else label_set(names)
+        of = self.names.classes if self.scheme is None else self.scheme.types
+        names = [of[one] for one in sorted(indices)]
+        one_class = self.several is None and self.scheme is None
+        return names[0] if one_class else label_set(names)
+
+    def tagged(
+        self, member: "Member", logits: NDArray[np.floating[Any]]
+    ) -> tuple[tuple[TaggedSpan, ...], tuple[TaggedSpan, ...] | None]:
+        """The entities of a text by its logits (T, C), and those that are given; None: unknown."""
+        if self.scheme is None:
+            return (), None
+        found = tuple(one.span for one in self.scheme.entities(logits, _tokens(member)))
+        if member.labels is None:
+            return found, None
+        return found, tuple(one.span for one in given_entities(self.scheme, member))
 
     def predicted(self, logits: NDArray[np.floating[Any]]) -> str:
         """What is predicted by logits (C,)."""
@@ -125,14 +174,34 @@ class Request:
         self,
         model: LoadedModel,
         logits: NDArray[np.floating[Any]],
-        labels: Sequence[tuple[int, ...] | None],
+        members: "Sequence[Member]",
     ) -> list[list[ResolvedTarget]]:
-        """The targets of each of B items: `logits` (B, C), class indices of their labels (B,)."""
+        """The targets of each of B items by their logits, (B, C) or (B, T, C)."""
+        if self.scheme is not None:
+            pairs = zip(members, logits, strict=True)
+            return [self._of_tokens(self.scheme, one, row) for one, row in pairs]
+        labels = [one.labels for one in members]
         floors = self.floors
         each = [resolve_targets(one, logits, model.classes, labels, floors) for one in self.targets]
         if len(each) == 1:
             return each[0]
         return [[one for found in each for one in found[row]] for row in range(len(labels))]
+
+    def _of_tokens(
+        self, scheme: LabelScheme, member: "Member", logits: NDArray[np.floating[Any]]
+    ) -> list[ResolvedTarget]:
+        """The targets of one text by its logits (T, C); ItemError: a span has no word."""
+        found = scheme.entities(logits, _tokens(member))
+        chosen: list[ResolvedTarget] = []
+        for target in self.targets:
+            given: tuple[TaggedEntity, ...] = ()
+            if target.kind == "label":
+                given = given_entities(scheme, member)
+            elif target.span is not None:
+                marked = TaggedSpan(start=target.span[0], end=target.span[1], type=target.name)
+                given = (_spelled(scheme, marked, member),)
+            chosen += entity_targets(target, found, given)
+        return chosen
 
     @property
     def run(self) -> Callable[..., BatchExplanation]:
@@ -148,6 +217,9 @@ class Explained:
     outcome: ItemOutcome | None = None
     attributions: tuple[Attribution, ...] = ()
     failure: ItemFailure | None = None
+    #: of a model that labels tokens: what it finds in the text, and what the data says is there
+    entities: tuple[TaggedSpan, ...] = ()
+    given: tuple[TaggedSpan, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,6 +229,29 @@ class Member:
     place: int  #: among the items it was read with
     encoded: Encoded
     labels: tuple[int, ...] | None  #: class indices of its label, where it has one
+
+
+def _tokens(member: Member) -> Tokens:
+    features = member.encoded.features
+    assert not isinstance(features, PatchGrid)
+    return Tokens.of(features)
+
+
+def _spelled(scheme: LabelScheme, span: TaggedSpan, member: Member) -> TaggedEntity:
+    found = scheme.spelled(span, _tokens(member))
+    if found is None:
+        raise ItemError(
+            "no-span",
+            f"no word that the model reads has a character from {span.start} to {span.end}",
+        )
+    return found
+
+
+def given_entities(scheme: LabelScheme, member: Member) -> tuple[TaggedEntity, ...]:
+    """The entities that the data says are in a text, those that were cut off left out."""
+    spans = scheme.written(member.encoded.item.label or "[]")
+    found = (scheme.spelled(one, _tokens(member)) for one in spans)
+    return tuple(one for one in found if one is not None)
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
@@ -192,17 +287,22 @@ def finished(
     """The result of an item with `logits` (C,); a failure where anything is not finite."""
     encoded, labels = member.encoded, member.labels
     item = encoded.item
-    if not (np.isfinite(logits).all() and all(map(_is_finite, attributions))):
+    own = logits[: encoded.length] if request.scheme is not None else logits
+    if not (np.isfinite(own).all() and all(map(_is_finite, attributions))):
         return model_failure(item, ArithmeticError("logits or relevance are not finite"))
+    found, given = request.tagged(member, own)
+    answered = request.scheme is None
     return Explained(
         item=item,
         attributions=tuple(attributions),
+        entities=found,
+        given=given,
         outcome=ItemOutcome(
             item_id=item.id,
             index=item.index,
             label=None if labels is None else request.named(labels),
-            predicted=request.predicted(logits),
-            logits=tuple(logits.tolist()),
+            predicted=request.predicted(own) if answered else label_set(_types(request, found)),
+            logits=tuple(own.tolist()) if answered else (),
             truncated=encoded.truncated,
             positions=encoded.length,
             text=item.content if isinstance(item.content, str) else None,
@@ -211,6 +311,12 @@ def finished(
             raw_label=item.label,
         ),
     )
+
+
+def _types(request: Request, found: Sequence[TaggedSpan]) -> list[str]:
+    """The types of entities, each once, in the order of the labels."""
+    types = {one.type for one in found}
+    return [one for one in (request.scheme.types if request.scheme else ()) if one in types]
 
 
 def _is_finite(attribution: Attribution) -> bool:

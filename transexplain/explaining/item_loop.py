@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.error_frames import traceback_of
-from transexplain.errors import ConfigurationError, EngineError
+from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.explaining.batch_sizes import Room, batches_of, is_out_of_memory
 from transexplain.explaining.explain_request import (
     Explained,
@@ -27,7 +27,7 @@ from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.methods.batch_explanation import BatchExplanation
-from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, failure
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
 from transexplain.types.targets import parse_target
@@ -217,7 +217,11 @@ def _accepted(
             continue
         item = encoded.item
         if item.label not in classes:
-            classes[item.label] = request.classes_of(item)
+            try:
+                classes[item.label] = request.classes_of(item)
+            except ItemError as error:
+                done[place] = _failed(item, failure(item, error), watch)
+                continue
         labels = classes[item.label]
         if labels is None and labelled:
             done[place] = _failed(item, _no_label(item), watch)
@@ -301,7 +305,7 @@ def _explain_batch(
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
 
     def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
-        return request.resolve(model, logits, [member.labels for member in members])
+        return request.resolve(model, logits, members)
 
     watch.batch_started([member.encoded.item.id for member in members])
     try:

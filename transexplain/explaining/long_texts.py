@@ -305,8 +305,7 @@ class _Group:
 
     def _resolved(self, logits: dict[int, Array]) -> Targets:
         joined = [self._joined_logits(number, logits) for number in range(len(self.members))]
-        labels = [member.labels for member in self.members]
-        return self.request.resolve(self.model, np.stack(joined), labels)
+        return self.request.resolve(self.model, np.stack(joined), self.members)
 
     def _joined_logits(self, number: int, logits: dict[int, Array]) -> Array:
         """(C,) sum of a member's logits, weighted."""

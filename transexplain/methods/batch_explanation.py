@@ -215,7 +215,8 @@ def _record(
         ledger=None if found.ledgers is None else found.ledgers[row],
         text=content if isinstance(content, str) else None,
         prefix_relevance=prefix,
-        notes=found.notes[row] if found.notes else (),
+        notes=(*([target.note] if target.note else ()), *(found.notes[row] if found.notes else ())),
+        positions=target.positions,
     )
 
 

@@ -32,11 +32,19 @@ from transexplain.types.plans import Head, ModelRef, SourceFile
 
 def head_of(module: nn.Module, classes: Sequence[str]) -> Head:
     """What a model answers, as its configuration says; ModelLoadError for names of no label."""
+    if is_token_classifier(type(module).__name__):
+        return "tokens"
     config = getattr(module, "config", None)
     if getattr(config, "problem_type", None) != "multi_label_classification":
         return "classes"
     check_label_names(classes)
     return "labels"
+
+
+def is_token_classifier(name: str) -> bool:
+    """Whether transformers calls a class that labels tokens so; nothing of it is imported."""
+    module, _, _ = name.partition("ForTokenClassification")
+    return module != name
 
 
 def attention_kernel(module: nn.Module) -> str:
@@ -171,12 +179,12 @@ def count_classes(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) 
             f"the classes of {type(module).__name__} cannot be counted by running it: {error}. "
             "Pass classes= (the class names by index)"
         ) from error
-    if logits.ndim != 2:
+    if logits.ndim != 2 and not (logits.ndim == 3 and is_token_classifier(type(module).__name__)):
         raise ModelLoadError(
             f"{type(module).__name__} gave an output of shape {tuple(logits.shape)}; "
             "a classifier gives logits (items, classes)"
         )
-    return logits.shape[1]
+    return logits.shape[-1]
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

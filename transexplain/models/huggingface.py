@@ -13,7 +13,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.assemble import Origin, assemble_image, assemble_text, unique_names
+from transexplain.models.assemble import (
+    Origin,
+    assemble_image,
+    assemble_text,
+    is_token_classifier,
+    unique_names,
+)
 from transexplain.models.calling import cards
 from transexplain.models.card_map import card_map
 from transexplain.models.configs import Budget, WeightSize
@@ -56,11 +62,12 @@ def load_folder(
     weights that do not fit, and a missing or slow tokenizer or image processor.
     """
     modality = modality_of(config, str(folder))
+    task = "tokens" if labels_tokens(config) else modality
     files = weight_files(folder)
     if device is None:
-        module = _module(folder, modality, dtype, device_map=_places(folder, modality, dtype))
+        module = _module(folder, task, dtype, device_map=_places(folder, task, dtype))
     else:
-        module = _module(folder, modality, dtype).to(device)
+        module = _module(folder, task, dtype).to(device)
     module.eval()
     found = digests_of_folder(folder, files)
     origin = Origin(
@@ -136,7 +143,9 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
             "or load the model yourself and use wrap"
         )
     tables = {
-        "text": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+        "text": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES
+        if labels_tokens(config)
+        else modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
         "image": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
     }
     text, image = (kind in tables[name] for name in ("text", "image"))
@@ -145,7 +154,7 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
         text = not image
     if not text and not image:
         raise ModelLoadError(
-            f"{where}: {known} has no sequence or image classifier of model_type {kind!r}"
+            f"{where}: {known} has no sequence, token or image classifier of model_type {kind!r}"
         )
     return "text" if text else "image"
 
@@ -234,15 +243,16 @@ def _loaded(factory: Any, folder: Path, what: str) -> Any:
 
 
 def read_module(
-    folder: Path, modality: str, dtype: torch.dtype, **options: Any
+    folder: Path, task: str, dtype: torch.dtype, **options: Any
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The model of `folder`, and which weights were missing, unexpected or mismatched.
 
-    `options` are further ones of transformers' `from_pretrained`. Raises ModelLoadError.
+    `task` is what it reads, `text` or `image`, or `tokens`, which it labels. `options` are further
+    ones of transformers' `from_pretrained`. Raises ModelLoadError.
     """
     try:
         with _building(folder):
-            module, report = _factory(modality).from_pretrained(
+            module, report = _factory(task).from_pretrained(
                 folder,
                 dtype=dtype,
                 use_safetensors=True,
@@ -256,16 +266,22 @@ def read_module(
     return module, report
 
 
-def _factory(modality: str) -> Any:
+def _factory(task: str) -> Any:
     import transformers
 
     return {
         "text": transformers.AutoModelForSequenceClassification,
+        "tokens": transformers.AutoModelForTokenClassification,
         "image": transformers.AutoModelForImageClassification,
         "causal": transformers.AutoModelForCausalLM,
         "masked": transformers.AutoModelForMaskedLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
-    }[modality]
+    }[task]
+
+
+def labels_tokens(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a model that labels tokens."""
+    return any(is_token_classifier(str(one)) for one in config.get("architectures") or ())
 
 
 @contextmanager
@@ -276,7 +292,7 @@ def _building(folder: Path) -> Iterator[None]:
         yield
 
 
-def _places(folder: Path, modality: str, dtype: torch.dtype) -> dict[str, str]:
+def _places(folder: Path, task: str, dtype: torch.dtype) -> dict[str, str]:
     """The card of every part of the model in `folder`, found without its weights."""
     from transformers import AutoConfig
 
@@ -285,17 +301,18 @@ def _places(folder: Path, modality: str, dtype: torch.dtype) -> dict[str, str]:
             config = AutoConfig.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-            module = _factory(modality).from_config(config, dtype=dtype, trust_remote_code=False)
+            factory = _factory(task)
+            module = factory.from_config(config, dtype=dtype, trust_remote_code=False)
     except _LOAD_ERRORS as error:
         raise ModelLoadError(f"transformers cannot load {folder}: {error}") from error
     return card_map(module, cards(), str(folder))
 
 
-def _module(folder: Path, modality: str, dtype: torch.dtype, **options: Any) -> nn.Module:
-    module, report = read_module(folder, modality, dtype, **options)
+def _module(folder: Path, task: str, dtype: torch.dtype, **options: Any) -> nn.Module:
+    module, report = read_module(folder, task, dtype, **options)
     # many encoders are saved with a pooler that their classifier has no use for
     unexpected = [name for name in report["unexpected_keys"] if ".pooler." not in f".{name}"]
-    if unexpected and modality == "text":  # some keep the head that they were pretrained with
+    if unexpected and task != "image":  # some keep the head that they were pretrained with
         known = head_names(module.config)
         unexpected = [name for name in unexpected if name not in known]
     wrong = [str(entry[0]) for entry in report["mismatched_keys"]]

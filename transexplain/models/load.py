@@ -218,7 +218,8 @@ def _refuse_absent(module: nn.Module) -> None:
 _MAIN_INPUTS = {"input_ids": "text", "pixel_values": "image"}
 _READ = {"text": "texts", "image": "pictures"}
 #: pipelines of transformers that end in a classifier's logits, by their task
-_PIPELINES = {"text-classification": "tokenizer", "image-classification": "image_processor"}
+_PIPELINES = dict.fromkeys(("text-classification", "token-classification"), "tokenizer")
+_PIPELINES["image-classification"] = "image_processor"
 
 
 def _declared_modality(module: Any) -> str | None:
@@ -303,8 +304,7 @@ def _of_pipeline(pipeline: Any) -> tuple[Any, Any]:
     task = str(pipeline.task)
     if task not in _PIPELINES:
         raise ModelLoadError(
-            f"a pipeline for {task} gives no logits of classes; pipelines for "
-            f"{' and '.join(_PIPELINES)} do"
+            f"a pipeline for {task} gives no logits; pipelines for {', '.join(_PIPELINES)} do"
         )
     return pipeline.model, getattr(pipeline, _PIPELINES[task])
 

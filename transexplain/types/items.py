@@ -17,7 +17,7 @@ from transexplain.types.pairs import second_from
 from transexplain.types.tokens import NO_WORD, Token, Tokens
 
 Unit = Literal["logits", "unit_relevance", "score"]
-TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group"]
+TargetKind = Literal["predicted", "label", "class", "all", "top", "contrast", "group", "span"]
 #: what a term names that is an ordinary word too: a person or the like, or a place
 Ambiguity = Literal["name", "place"]
 
@@ -100,6 +100,7 @@ class Target:
     minus: tuple[int, ...] = ()  #: class indices with coefficient -1
     k: int = 1  #: for `top`
     name: str = ""  #: class, contrast or classification name
+    span: tuple[int, int] | None = None  #: for `span`: characters of the text, from and to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +115,7 @@ class ResolvedTarget:
     #: the output position of each coefficient's logit, of a model that answers at every position;
     #: empty: the model gives an item one row of logits
     positions: tuple[int, ...] = ()
+    note: str = ""  #: what a reader of its explanation has to know
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,6 +215,9 @@ class Attribution(_Pictured):
     #: class -> probability that the model gives it, the largest first, at most 20 and the explained
     #: class; empty: not known, as of what was stored
     probabilities: Mapping[str, float] = field(default_factory=dict)
+    #: output positions whose logits are explained; empty: the model gives an item one row of them,
+    #: or not known, as of what was stored
+    positions: tuple[int, ...] = ()
 
     @property
     def picture(self) -> Any:

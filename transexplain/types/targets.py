@@ -23,8 +23,8 @@ _DIGITS = 9
 #: targets that are one word
 _ALONE = ("predicted", "label", "all")
 _WORDS = (
-    "predicted, label, all, class:<name>, top:<k>, contrast:<a>-<b>, a classification, or a class "
-    "by name or number"
+    "predicted, label, all, class:<name>, top:<k>, contrast:<a>-<b>, a classification, a class "
+    "by name or number, or of a model that labels tokens {span: [start, end, type]}"
 )
 #: what a target is given as: the short form, the number of a class, or the mapping form
 TargetLike = str | int | Mapping[str, Any]
@@ -96,6 +96,10 @@ def parse_target(spec: TargetLike, names: ClassNames) -> Target:
     text, kind, argument = _read(spec)
     if kind in _ALONE and argument is None:
         return Target(spec=text, kind=kind)  # type: ignore[arg-type]
+    if kind == "span" and argument is not None:
+        return _span(text, argument, names)
+    if kind == "class" and str(argument) in names.own:
+        return Target(spec=text, kind="group", plus=names.own[str(argument)], name=str(argument))
     if kind == "class" and argument is not None:
         index = names.class_index(str(argument))
         return Target(spec=text, kind="class", plus=(index,), name=names.classes[index])
@@ -185,6 +189,23 @@ def _count(argument: Any, names: ClassNames) -> int:
     raise TargetError(
         f"top:{str(argument)[:80]} must be between 1 and {len(names.classes)}, the classes"
     )
+
+
+def _span(text: str, argument: Any, names: ClassNames) -> Target:
+    """A marked span of a text: `span:10-15:PER` or `{"span": [10, 15, "PER"]}`."""
+    given = argument
+    if isinstance(argument, str):
+        place, _, kind = argument.partition(":")
+        given = [*place.split("-"), kind]
+    numbers = [_number(str(one)) for one in given[:2]] if isinstance(given, list | tuple) else []
+    if len(numbers) != 2 or len(given) != 3 or None in numbers or not numbers[0] < numbers[1]:  # type: ignore[operator]
+        raise TargetError(
+            f"target {text!r} is no span; write span:10-15:PER or {{span: [10, 15, PER]}}, in "
+            "characters of the text"
+        )
+    name = str(given[2])
+    begin, end = int(str(given[0])), int(str(given[1]))
+    return Target(spec=text, kind="span", plus=names.members(name), name=name, span=(begin, end))
 
 
 def _number(text: str) -> int | None:

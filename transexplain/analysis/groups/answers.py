@@ -14,6 +14,7 @@ from transexplain.types.items import Target
 from transexplain.types.label_sets import set_members
 from transexplain.types.plans import AuditPlan
 from transexplain.types.targets import ClassNames, parse_target
+from transexplain.types.token_labels import LabelScheme
 
 #: classes beyond which the targets `predicted`, `label`, `all` and `top` name no answers
 MOST = 20
@@ -28,13 +29,13 @@ class Answer:
     """
 
     name: str
-    plus: tuple[int, ...]  #: class indices
+    plus: tuple[int, ...]  #: class indices; none: a type of entity, which has no logit of its own
     minus: tuple[int, ...]  #: class indices; empty for a single logit
     several: bool = False  #: classes are labels, of which an item may have any number
 
     def selects(self, text: str, classes: Sequence[str]) -> bool:
         """Whether a predicted (or given) class, or set of labels, has one of the first."""
-        names = {classes[place] for place in self.plus}
+        names = {classes[place] for place in self.plus} or {self.name}
         return text in names or (self.several and not names.isdisjoint(set_members(text)))
 
     def log_odds(self, logits: ArrayLike) -> NDArray[np.float64]:
@@ -87,10 +88,18 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
     for spec in plan.targets:
         target, several = parse_target(spec, names), plan.several is not None
+        if plan.model.head == "tokens":
+            return _of_types(LabelScheme(plan.model.classes).types)
         for one in _of_target(target, plan.model.classes, several):
             if (one.minus, one.plus) not in found:
                 found.setdefault((one.plus, one.minus), one)
     return tuple(found.values())
+
+
+def _of_types(types: Sequence[str]) -> tuple[Answer, ...]:
+    """An answer for each type of entity that a model finds; none beyond `MOST`."""
+    some = types if len(types) <= MOST else ()
+    return tuple(Answer(name=one, plus=(), minus=(), several=True) for one in some)
 
 
 def _of_target(target: Target, classes: Sequence[str], several: bool) -> Iterator[Answer]:

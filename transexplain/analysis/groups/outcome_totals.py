@@ -68,7 +68,11 @@ class OutcomeTotals:
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )
         entry = [1, 0, *[0, 0] * len(answers)]
-        if answers and len(outcome.logits) > max(max(one.plus) for one in answers):
+        if (
+            outcome.logits
+            and answers
+            and len(outcome.logits) > max(max(one.plus) for one in answers)
+        ):
             chances = [float(probability(one.odds_of(outcome.logits))) for one in answers]
             entry[1:] = [1, *(part for one in chances for part in (exact(one), exact(one * one)))]
         self._rows.add(key, entry)

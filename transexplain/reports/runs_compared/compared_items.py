@@ -318,8 +318,8 @@ class Walk:
         self, before: Sequence[Attribution], after: Sequence[Attribution], text: str | None
     ) -> None:
         """Count the explanations of one item."""
-        old = {(one.target, one.class_name): one for one in before}
-        new = {(one.target, one.class_name): one for one in after}
+        old = _counted(before)
+        new = _counted(after)
         both = [key for key in new if key in old]
         self.other_class += len(new) - len(both)
         for key in both:
@@ -327,7 +327,17 @@ class Walk:
                 kind = disparity.what.partition(" of item ")[0]
                 self.disparities.setdefault(kind, disparity)
             self.units.add(new[key].unit)
-            self.pairs.setdefault(key, ClassPairs()).add(old[key], new[key], text)
+            self.pairs.setdefault(key[:2], ClassPairs()).add(old[key], new[key], text)
+
+
+def _counted(found: Sequence[Attribution]) -> dict[tuple[str, str, int], Attribution]:
+    """Explanations by target, class and number: a text may have several entities of a type."""
+    numbers: Counter[tuple[str, str]] = Counter()
+    keyed = {}
+    for one in found:
+        keyed[one.target, one.class_name, numbers[one.target, one.class_name]] = one
+        numbers[one.target, one.class_name] += 1
+    return keyed
 
 
 def walk_pairs(db: Database, found: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:

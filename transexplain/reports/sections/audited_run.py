@@ -179,6 +179,16 @@ def notes(
 
 def _several(plan: AuditPlan) -> Iterator[str]:
     """How a model of several labels predicts them, and how its answers are counted."""
+    if plan.model.head == "tokens":
+        yield (
+            "The model labels tokens. An explanation is of one entity: of the summed logits of its "
+            "labels at the first token of each of its words, and its note says which characters "
+            "those are. In the answers of groups an item is an entity: one that the data gives, "
+            "counted as found where exactly its characters have a type, and what is found besides; "
+            "or, without labels, a mention. True positives are the recall of a type. The relevance "
+            "of a group is that of its names for their own labels. Mentions are not taken out or "
+            "swapped, as the entities of a changed text are others."
+        )
     if plan.several is None:
         return
     own = [f"{name} {value:g}" for name, value in plan.several.thresholds.items()]

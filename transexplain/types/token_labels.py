@@ -1,0 +1,215 @@
+"""Labels of tokens, and the entities that they make: `B-PER I-PER` is one entity of type PER.
+
+A model that labels tokens is read word by word, by the label of each word's first token, as such
+models are trained. Labels with a prefix (B, I, and E, L, S, U of longer schemes) make entities of
+one word or more; labels without one, such as parts of speech, make an entity of every word. `O` is
+no label.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.errors import ItemError, TargetError
+from transexplain.parsing import UnreadableError, read_json
+from transexplain.types.items import ResolvedTarget, Target
+from transexplain.types.plans import Classification, ModelRef
+from transexplain.types.targets import ClassNames
+from transexplain.types.tokens import NO_WORD, Tokens
+
+_BEGINS, _WITHIN = ("B", "S", "U"), ("I", "E", "L")
+_NONE = "O"
+_FORM = "a list of [start, end, type] in characters of the text"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaggedSpan:
+    """Characters of a text that have one type."""
+
+    start: int
+    end: int
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaggedEntity:
+    """An entity in a text, by the first token of each of its words."""
+
+    span: TaggedSpan
+    labels: tuple[int, ...]  #: index of each word's label
+    positions: tuple[int, ...]  #: of each word's first token
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScheme:
+    """The labels of a model (C,), and what they mean."""
+
+    labels: tuple[str, ...]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of entities, in the order of their first labels."""
+        return tuple(dict.fromkeys(kind for _, kind in self._parts() if kind))
+
+    @property
+    def classifications(self) -> tuple[Classification, ...]:
+        """Each type as the labels that it has; those that are called as their only label left out.
+
+        So a target may name a type as it names a class.
+        """
+        parts = list(self._parts())
+        members = {
+            one: tuple(
+                label for label, (_, kind) in zip(self.labels, parts, strict=True) if kind == one
+            )
+            for one in self.types
+        }
+        return tuple(
+            Classification(name=one, classes=labels)
+            for one, labels in members.items()
+            if one not in self.labels
+        )
+
+    def entities(self, logits: NDArray[np.floating[Any]], tokens: Tokens) -> list[TaggedEntity]:
+        """The entities that logits (T, C) give a text, in reading order."""
+        places = first_positions(tokens)
+        chosen = np.argmax(logits[places], axis=1).tolist() if len(places) else []
+        found: list[list[int]] = []  # numbers of words
+        parts = list(self._parts())
+        before = ""
+        for number, label in enumerate(chosen):
+            prefix, kind = parts[label]
+            if kind and prefix in _WITHIN and kind == before:
+                found[-1].append(number)
+            elif kind:
+                found.append([number])
+            before = kind
+        return [
+            TaggedEntity(
+                span=_span(tokens, places, words, parts[chosen[words[0]]][1]),
+                labels=tuple(chosen[one] for one in words),
+                positions=tuple(places[one] for one in words),
+            )
+            for words in found
+        ]
+
+    def spelled(self, span: TaggedSpan, tokens: Tokens) -> TaggedEntity | None:
+        """The entity that characters of a text are; None where the model sees no word of them."""
+        places = first_positions(tokens)
+        inside = [one for one in places if _overlaps(tokens, one, span)]
+        if not inside:
+            return None
+        labels = [self._label(span.type, number) for number in range(len(inside))]
+        return TaggedEntity(span=span, labels=tuple(labels), positions=tuple(inside))
+
+    def _label(self, kind: str, number: int) -> int:
+        """The label of an entity's word, by its number: the first begins, the others are within."""
+        wanted = _WITHIN if number else _BEGINS
+        own = [place for place, (_, one) in enumerate(self._parts()) if one == kind]
+        parts = list(self._parts())
+        return next((place for place in own if parts[place][0] in wanted), own[0])
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """The prefix and the type of each label; both "" for `O`."""
+        for label in self.labels:
+            prefix, dash, kind = label.partition("-")
+            if dash and prefix in (*_BEGINS, *_WITHIN):
+                yield prefix, kind
+            else:
+                yield "", "" if label.upper() == _NONE else label
+
+    def written(self, cell: str) -> list[TaggedSpan]:
+        """The entities that a cell of the data names; raises ItemError bad-label."""
+        try:
+            read = read_json(cell)
+        except UnreadableError:
+            read = None
+        if not isinstance(read, list):
+            raise ItemError("bad-label", f"the label {cell[:80]!r} is not {_FORM}")
+        return [_written(one) for one in read]
+
+
+def class_names(model: ModelRef, own: Sequence[Classification] = ()) -> ClassNames:
+    """The classes of a model with a user's own, or with the types of the entities that it labels.
+
+    Raises TargetError for classifications of a model that labels tokens.
+    """
+    if model.head != "tokens":
+        return ClassNames(model.classes, own)
+    types = LabelScheme(model.classes).classifications
+    if own and tuple(own) != types:
+        raise TargetError(
+            "classifications sum logits of one item, and this model labels tokens; name types of "
+            "entities instead, such as class:PER"
+        )
+    return ClassNames(model.classes, types)
+
+
+def _written(entry: Any) -> TaggedSpan:
+    values = entry
+    if isinstance(entry, dict):
+        kind = entry.get("type", entry.get("label", entry.get("entity_group")))
+        values = [entry.get("start"), entry.get("end"), kind]
+    fits = isinstance(values, list) and len(values) == 3 and isinstance(values[2], str)
+    if not fits or not all(type(one) is int for one in values[:2]) or not values[0] < values[1]:
+        shown = json.dumps(entry, ensure_ascii=False)[:80]
+        raise ItemError("bad-label", f"the entity {shown} is not one of {_FORM}")
+    return TaggedSpan(start=values[0], end=values[1], type=values[2])
+
+
+def first_positions(tokens: Tokens) -> list[int]:
+    """The position of each word's first token, in reading order."""
+    words = tokens.words
+    own = np.flatnonzero((words != NO_WORD) & ~tokens.special)
+    _, first = np.unique(words[own], return_index=True)
+    return sorted(own[first].tolist())
+
+
+def _span(tokens: Tokens, places: Sequence[int], words: Sequence[int], kind: str) -> TaggedSpan:
+    last = tokens.words == tokens.words[places[words[-1]]]
+    return TaggedSpan(
+        start=int(tokens.starts[places[words[0]]]), end=int(tokens.ends[last].max()), type=kind
+    )
+
+
+def _overlaps(tokens: Tokens, place: int, span: TaggedSpan) -> bool:
+    """Whether the word that begins at a position has a character in the span."""
+    of_word = tokens.words == tokens.words[place]
+    return bool(
+        int(tokens.starts[of_word].min()) < span.end
+        and int(tokens.ends[of_word].max()) > span.start
+    )
+
+
+def entity_targets(
+    target: Target, found: Sequence[TaggedEntity], given: Sequence[TaggedEntity]
+) -> list[ResolvedTarget]:
+    """What a target explains of one text: the summed logits of each entity's labels.
+
+    `predicted` is every entity that is found, a type or label those of them that have it, `label`
+    every one that is given, `span` the marked one (in `given`, alone).
+    """
+    chosen: list[ResolvedTarget] = []
+    for one in given if target.kind in ("label", "span") else found:
+        pairs = [
+            (label, place)
+            for label, place in zip(one.labels, one.positions, strict=True)
+            if target.kind not in ("class", "group") or label in target.plus
+        ]
+        if pairs:
+            chosen.append(
+                ResolvedTarget(
+                    spec=target.spec,
+                    rank=len(chosen),
+                    class_index=None,
+                    class_name=target.name if target.kind == "class" else one.span.type,
+                    coefficients=tuple((label, 1.0) for label, _ in pairs),
+                    positions=tuple(place for _, place in pairs),
+                    note=f"explains the label of characters {one.span.start} to {one.span.end}",
+                )
+            )
+    return chosen
