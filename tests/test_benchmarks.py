@@ -17,6 +17,7 @@ from tiny_audit import make_audit
 
 from benchmarks import (
     attention_only,
+    corrected_rows,
     fleet_results,
     graphs,
     half_precision,
@@ -538,6 +539,24 @@ def test_a_network_of_attention_alone_is_trained_and_explained(
     for method in ("random", *attention_only.METHODS):
         assert f"  {method} " in printed
     assert printed.count("rank correlation with the paper's order") == 2
+
+
+@pytest.mark.shared
+@pytest.mark.exhaustive
+def test_corrected_rows_are_measured_and_compared(
+    shared_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = str(tmp_path / "kept.npz")
+    options = ["--shared", str(shared_dir / "real"), "--texts", "2", "--pictures", "10"]
+    corrected_rows.main([*options, "--out", kept])
+    first = capsys.readouterr().out
+    corrected_rows.main([*options, "--out", kept, "--beside", kept])
+    second = capsys.readouterr().out
+    assert "2 texts" in first and "10 pictures" in first and "--beside" not in first
+    for method in corrected_rows.METHODS:
+        assert f"  {method}: AUAC 0." in first
+    assert "overlay with alpha 1, of 255: 0.0" in first
+    assert second.count("rank correlation with --beside, median 1.00") == 11
 
 
 @pytest.mark.shared

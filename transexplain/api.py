@@ -156,9 +156,13 @@ def evaluate(
     from transexplain.reports.evaluation import tables_of
 
     _loaded(model)
-    given = [_as_item(model, content, index) for index, content in enumerate(_as_iterable(items))]
+    made = (_as_item(model, content, row) for row, content in enumerate(_as_iterable(items)))
+    given = [replace(one, index=n) if isinstance(one, Item) else one for n, one in enumerate(made)]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
+    if params:
+        remedy = "parameters of a metric or method stand in its MetricSpec or MethodSpec"
+        raise ConfigurationError(f"evaluate() has no option {min(params)!r}; {remedy}")
     rows = [*map(_evaluated, [methods] if isinstance(methods, str) else methods)]
     rows += [_evaluated(RANDOM)] if all(one.label != RANDOM for one in rows) else []
     plan = EvaluationPlan(
@@ -170,11 +174,8 @@ def evaluate(
         targets=tuple(one.spec for one in request.targets),
         **own,
     )
-    numbered = [
-        replace(one, index=row) if isinstance(one, Item) else one for row, one in enumerate(given)
-    ]
     evaluation = Evaluation(request=request, plan=plan, rows=len(given))
-    ends = evaluate_items(model, numbered, evaluation, observer=Silent())
+    ends = evaluate_items(model, given, evaluation, observer=Silent())
     return list(tables_of((score for end in ends for score in end.scores), plan)[0])
 
 
