@@ -78,9 +78,16 @@ def _row(one: Compared, picture: Any | None, palette: str) -> dict[str, Any]:
         "sensitivity": sensitivity,
         "blind": facts.reads_target == "no",
         "hardly": sensitivity is not None and sensitivity < HARDLY,
-        "notes": list(dict.fromkeys(note for each in one.attributions for note in each.notes)),
+        "notes": _notes(one.attributions),
         "cells": [_cell(each, picture, palette) for each in one.attributions],
     }
+
+
+def _notes(found: Sequence[Attribution]) -> list[str]:
+    """What holds of every class, then what holds of one, with its name."""
+    shared = [note for note in found[0].notes if all(note in each.notes for each in found)]
+    own = [f"{a.class_name}: {note}" for a in found for note in a.notes if note not in shared]
+    return [*dict.fromkeys([*shared, *own])]
 
 
 def _cell(one: Attribution, picture: Any | None, palette: str) -> Markup:
