@@ -298,7 +298,7 @@ def test_one_method_or_metric_needs_no_list(text_model) -> None:
     assert one.method == "saliency"
     with pytest.raises(ConfigurationError, match="load it first"):
         te.evaluate("a-model", TEXTS)
-    with pytest.raises(ConfigurationError, match="no option 'baseline'; .* MetricSpec"):
+    with pytest.raises(ConfigurationError, match="no option 'baseline': give it to"):
         te.evaluate(text_model, TEXTS, "lrp", "pruning", baseline="unk")
     with pytest.raises(ConfigurationError, match="load it first"):
         te.explain_by_methods("a-model", TEXTS[0])

@@ -161,7 +161,7 @@ def evaluate(
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
     if params:
-        raise ConfigurationError(f"no option {min(params)!r}; give it in a MetricSpec or MethodSpec")
+        raise ConfigurationError(f"no option {min(params)!r}: give it to MetricSpec or MethodSpec")
     rows = [*map(_evaluated, [methods] if isinstance(methods, str) else methods)]
     rows += [_evaluated(RANDOM)] if all(one.label != RANDOM for one in rows) else []
     plan = EvaluationPlan(
