@@ -22,6 +22,7 @@ from orchestrator.spec.model_section import require_local_model
 from orchestrator.spec.spec_document import parameters
 from transexplain.errors import ConfigurationError
 from transexplain.methods import METHODS
+from transexplain.types.plans import AT_POSITIONS
 from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ def _print_answer(
 
     if not found:
         typer.echo("nothing is predicted; --target names a label or a span")
-    if model.ref.head == "tokens":
+    if model.ref.head in AT_POSITIONS:
         return
     classes: list[Attribution] = te.explain(model, content, "random", "all", **options)
     alone = 1 / (1 + np.exp(-classes[0].logit))

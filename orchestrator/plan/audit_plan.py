@@ -246,6 +246,11 @@ def _refuse_for_tokens(spec: AuditSpec) -> None:
 def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:
     """Refuse a mapping to what is no class, and the target `label` where nothing has a label."""
     names = ClassNames(model.classes)
+    if model.ref.head == "span":
+        raise ConfigurationError(
+            "answers to questions are explained one by one, by `transexplain explain` and "
+            "te.explain; an audit has no statistics of them"
+        )
     if model.ref.head == "tokens":
         _refuse_for_tokens(spec)
     for label, name in label_mapping(spec.labels, model.classes).items():

@@ -207,7 +207,9 @@ def text(
             name=name,
             source="transformers",
             kind=kind,
-            make=from_transformers(stem, head, settings),
+            make=from_transformers(
+                stem, head, settings, f"{stem}ForQuestionAnswering" if head == "Answering" else None
+            ),
             casts=name in casts,
             single=name in SINGLE,
             beside=name in ("Reformer", "T5Gemma"),
@@ -221,6 +223,17 @@ _TABLE = dict(sorted({**_SIZED, **_OWN_SIZES}.items()))
 ENCODERS = text("encoders", _TABLE)
 #: those that transformers labels no tokens with
 _WITHOUT_LABELS = frozenset({"Perceiver", "Reformer", "TAPAS"})
+#: encoders that answer questions by the start and the end in a context
+ANSWERS = text(
+    "encoders",
+    {
+        name: (stem, {**settings, "num_labels": 2})
+        for name, (stem, settings) in _TABLE.items()
+        if name
+        in ("ALBERT", "BERT", "DeBERTa-v2", "DistilBERT", "ELECTRA", "Funnel", "MPNet", "RoBERTa")
+    },
+    head="Answering",
+)
 #: the same encoders with a label for every token
 TOKEN_LABELS = text(
     "encoders",

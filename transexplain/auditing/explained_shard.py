@@ -29,7 +29,7 @@ from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.randomness import generator, row_number
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Mention
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
-from transexplain.types.plans import AuditPlan, CheckPlan, Shard, ShardResult
+from transexplain.types.plans import AT_POSITIONS, AuditPlan, CheckPlan, Shard, ShardResult
 from transexplain.types.scores import MethodSpec, MetricScore
 from transexplain.types.targets import parse_target
 
@@ -334,7 +334,7 @@ def _sensitivities(
     caution: Caution,
 ) -> list[float]:
     """Class sensitivity of the first items of a shard, between their two likeliest classes."""
-    if len(model.classes) < 2 or request.head == "tokens":
+    if len(model.classes) < 2 or request.head in AT_POSITIONS:
         return []
     for_two = replace(request, targets=(parse_target("top:2", request.names),))
     heartbeat = Heartbeat(observer)

@@ -17,12 +17,19 @@ from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import row_places
 from transexplain.types.items import Attribution, Item, ItemFailure
 from transexplain.types.observer import Observer
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import AuditPlan, Head
 from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MetricSpec
 from transexplain.types.targets import ClassNames
 
 #: of these targets every item has exactly one class
 TARGETS = ("predicted", "label", "class")
+
+
+_HEADS: dict[Head, str] = {
+    "labels": "may give an item several labels",
+    "tokens": "labels tokens",
+    "span": "answers questions",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,9 +47,8 @@ class Evaluation:
     def __post_init__(self) -> None:
         """Check before anything is computed."""
         if self.request.head != "classes":
-            of = {"labels": "may give an item several labels", "tokens": "labels tokens"}
             raise ConfigurationError(
-                f"explanations of a model that {of[self.request.head]} are not evaluated: the "
+                f"explanations of a model that {_HEADS[self.request.head]} are not evaluated: the "
                 "metrics measure the probability of one class against all others"
             )
         for target in self.request.targets:

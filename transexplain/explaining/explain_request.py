@@ -13,6 +13,7 @@ from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, Windows
+from transexplain.types.answer_spans import AnswerScheme
 from transexplain.types.items import (
     Attribution,
     Item,
@@ -23,7 +24,7 @@ from transexplain.types.items import (
     Target,
 )
 from transexplain.types.label_sets import SeveralLabels, label_set
-from transexplain.types.plans import AuditPlan, Head
+from transexplain.types.plans import AT_POSITIONS, AuditPlan, Head
 from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import (
@@ -35,6 +36,8 @@ from transexplain.types.targets import (
 )
 from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpan, entity_targets
 from transexplain.types.tokens import Tokens
+
+Scheme = LabelScheme | AnswerScheme
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,13 +94,13 @@ class Request:
 
     def _check_targets(self) -> None:
         """Raise TargetError for what the model has not."""
-        tagging = self.head == "tokens"
+        tagging = self.head in AT_POSITIONS
         for one in self.targets:
             if tagging and one.kind in ("all", "top", "contrast"):
                 raise TargetError(
                     f"target {one.spec!r} is of models that answer an item; of one that labels "
                     "tokens a target is predicted, label, a type such as class:PER, or "
-                    "{span: [start, end, type]}"
+                    "{span: [start, end, type]}; for question answering the type is answer"
                 )
             if not tagging and one.kind == "span":
                 raise TargetError(
@@ -110,9 +113,16 @@ class Request:
             )
 
     @property
-    def scheme(self) -> LabelScheme | None:
-        """The labels of tokens; None: the model answers an item."""
+    def scheme(self) -> LabelScheme | AnswerScheme | None:
+        """What the logits of tokens mean; None: the model answers an item."""
+        if self.head == "span":
+            return AnswerScheme()
         return LabelScheme(self.names.classes) if self.head == "tokens" else None
+
+    def check(self, item: Item) -> None:
+        """Raise ItemError for an item that the model's head cannot answer."""
+        if self.scheme is not None:
+            self.scheme.check(item.content)
 
     def classes_of(self, item: Item) -> tuple[int, ...] | None:
         """The classes that an item's label names; None: there is no label, or no such class.
@@ -122,7 +132,8 @@ class Request:
         if item.label is None:
             return None
         if (scheme := self.scheme) is not None:
-            types = {one.type for one in scheme.written(item.label)}
+            text = item.content if isinstance(item.content, str) else ""
+            types = {one.type for one in scheme.written(item.label, text)}
             named = tuple(n for n, one in enumerate(scheme.types) if one in types)
             return named if len(named) == len(types) else None
         given: tuple[str, ...] = (item.label,)
@@ -188,7 +199,7 @@ class Request:
         return [[one for found in each for one in found[row]] for row in range(len(labels))]
 
     def _of_tokens(
-        self, scheme: LabelScheme, member: "Member", logits: NDArray[np.floating[Any]]
+        self, scheme: "Scheme", member: "Member", logits: NDArray[np.floating[Any]]
     ) -> list[ResolvedTarget]:
         """The targets of one text by its logits (T, C); ItemError: a span has no word."""
         found = scheme.entities(logits, _tokens(member))
@@ -237,7 +248,7 @@ def _tokens(member: Member) -> Tokens:
     return Tokens.of(features)
 
 
-def _spelled(scheme: LabelScheme, span: TaggedSpan, member: Member) -> TaggedEntity:
+def _spelled(scheme: "Scheme", span: TaggedSpan, member: Member) -> TaggedEntity:
     found = scheme.spelled(span, _tokens(member))
     if found is None:
         raise ItemError(
@@ -247,9 +258,10 @@ def _spelled(scheme: LabelScheme, span: TaggedSpan, member: Member) -> TaggedEnt
     return found
 
 
-def given_entities(scheme: LabelScheme, member: Member) -> tuple[TaggedEntity, ...]:
+def given_entities(scheme: "Scheme", member: Member) -> tuple[TaggedEntity, ...]:
     """The entities that the data says are in a text, those that were cut off left out."""
-    spans = scheme.written(member.encoded.item.label or "[]")
+    item = member.encoded.item
+    spans = scheme.written(item.label, item.content) if item.label is not None else []
     found = (scheme.spelled(one, _tokens(member)) for one in spans)
     return tuple(one for one in found if one is not None)
 

@@ -30,6 +30,7 @@ from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, failure
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
+from transexplain.types.plans import AT_POSITIONS
 from transexplain.types.targets import parse_target
 
 
@@ -167,7 +168,7 @@ def _check_modality(model: LoadedModel, request: Request) -> None:
         raise ConfigurationError(
             f"method {name!r} is for {' and '.join(takes)}, and this model reads {model.modality}"
         )
-    if model.ref.head == "tokens" and not facts.at_positions:
+    if model.ref.head in AT_POSITIONS and not facts.at_positions:
         raise ConfigurationError(
             f"method {name!r} explains one answer of an item, and this model answers at every "
             "position; choose one that explains logits there, such as lrp"
@@ -216,12 +217,13 @@ def _accepted(
             done[place] = _failed(given[place], encoded, watch)
             continue
         item = encoded.item
-        if item.label not in classes:
-            try:
+        try:
+            request.check(item)
+            if item.label not in classes:
                 classes[item.label] = request.classes_of(item)
-            except ItemError as error:
-                done[place] = _failed(item, failure(item, error), watch)
-                continue
+        except ItemError as error:
+            done[place] = _failed(item, failure(item, error), watch)
+            continue
         labels = classes[item.label]
         if labels is None and labelled:
             done[place] = _failed(item, _no_label(item), watch)

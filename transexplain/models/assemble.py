@@ -25,15 +25,16 @@ from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
+from transexplain.types.answer_spans import CLASSES
 from transexplain.types.items import Item
 from transexplain.types.label_sets import check_label_names
-from transexplain.types.plans import Head, ModelRef, SourceFile
+from transexplain.types.plans import AT_POSITIONS, Head, ModelRef, SourceFile
 
 
 def head_of(module: nn.Module, classes: Sequence[str]) -> Head:
     """What a model answers, as its configuration says; ModelLoadError for names of no label."""
-    if is_token_classifier(type(module).__name__):
-        return "tokens"
+    if (head := head_of_class(type(module).__name__)) is not None:
+        return head
     config = getattr(module, "config", None)
     if getattr(config, "problem_type", None) != "multi_label_classification":
         return "classes"
@@ -41,10 +42,25 @@ def head_of(module: nn.Module, classes: Sequence[str]) -> Head:
     return "labels"
 
 
-def is_token_classifier(name: str) -> bool:
-    """Whether transformers calls a class that labels tokens so; nothing of it is imported."""
-    module, _, _ = name.partition("ForTokenClassification")
-    return module != name
+#: how the names of transformers' classes with logits at every position end
+_HEADS: dict[str, Head] = {
+    "ForTokenClassification": "tokens",
+    "ForQuestionAnswering": "span",
+    "ForQuestionAnsweringSimple": "span",
+}
+
+
+def head_of_class(name: str) -> Head | None:
+    """The head of a class of transformers that answers at positions; None: it does not.
+
+    Raises ModelLoadError for a class that nothing here reads.
+    """
+    if name.endswith("ForMultipleChoice"):
+        raise ModelLoadError(
+            f"{name} scores several choices of one item together, and multiple choice is not "
+            "explained; a model that gives a pair of question and answer a class is"
+        )
+    return next((head for end, head in _HEADS.items() if name.endswith(end)), None)
 
 
 def attention_kernel(module: nn.Module) -> str:
@@ -82,6 +98,7 @@ def assemble_text(
     positions unless `max_length` is given; None: at what the model takes.
     """
     caller, head = Caller.of(module, "text"), head or head_of(module, classes)
+    classes = CLASSES if head == "span" else classes
     checked_tokenizer(tokenizer)
     embeddings = find_embeddings(module)
     device = _device(next(iter(embeddings), module))  # parts may lie elsewhere
@@ -179,7 +196,7 @@ def count_classes(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) 
             f"the classes of {type(module).__name__} cannot be counted by running it: {error}. "
             "Pass classes= (the class names by index)"
         ) from error
-    if logits.ndim != 2 and not (logits.ndim == 3 and is_token_classifier(type(module).__name__)):
+    if logits.ndim != 2 and not (logits.ndim == 3 and head_of_class(type(module).__name__)):
         raise ModelLoadError(
             f"{type(module).__name__} gave an output of shape {tuple(logits.shape)}; "
             "a classifier gives logits (items, classes)"
@@ -251,7 +268,7 @@ def _unchecked_text(
 
 
 def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = "classes") -> None:
-    if logits.ndim != (3 if head == "tokens" else 2) or logits.shape[-1] != classes:
+    if logits.ndim != (3 if head in AT_POSITIONS else 2) or logits.shape[-1] != classes:
         raise ModelLoadError(
             f"{type(module).__name__} gives logits of shape {tuple(logits.shape)} for "
             f"{classes} class names; name every class once, by index"

@@ -73,6 +73,9 @@ def _first_input(module: nn.Module, parameters: Mapping[str, inspect.Parameter])
 def _logits(output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output
+    start, end = (getattr(output, f"{name}_logits", None) for name in ("start", "end"))
+    if isinstance(start, Tensor) and isinstance(end, Tensor):
+        return torch.stack((start, end), dim=-1)  # (B, T, 2) of a model for question answering
     if isinstance(output, Mapping) and "logits" in output:
         found = output["logits"]
     elif hasattr(output, "logits"):

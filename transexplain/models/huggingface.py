@@ -17,7 +17,7 @@ from transexplain.models.assemble import (
     Origin,
     assemble_image,
     assemble_text,
-    is_token_classifier,
+    head_of_class,
     unique_names,
 )
 from transexplain.models.calling import cards
@@ -34,7 +34,7 @@ from transexplain.models.lm_head import head_names
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.text_length import saved_truncation
 from transexplain.models.timm_arguments import checked_arguments, plain_name
-from transexplain.types.plans import SPREAD
+from transexplain.types.plans import SPREAD, Head
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -62,7 +62,7 @@ def load_folder(
     weights that do not fit, and a missing or slow tokenizer or image processor.
     """
     modality = modality_of(config, str(folder))
-    task = "tokens" if labels_tokens(config) else modality
+    task = head_of_config(config) or modality
     files = weight_files(folder)
     if device is None:
         module = _module(folder, task, dtype, device_map=_places(folder, task, dtype))
@@ -143,9 +143,11 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
             "or load the model yourself and use wrap"
         )
     tables = {
-        "text": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES
-        if labels_tokens(config)
-        else modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+        "text": {
+            None: modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+            "tokens": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+            "span": modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+        }[head_of_config(config)],
         "image": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
     }
     text, image = (kind in tables[name] for name in ("text", "image"))
@@ -272,6 +274,7 @@ def _factory(task: str) -> Any:
     return {
         "text": transformers.AutoModelForSequenceClassification,
         "tokens": transformers.AutoModelForTokenClassification,
+        "span": transformers.AutoModelForQuestionAnswering,
         "image": transformers.AutoModelForImageClassification,
         "causal": transformers.AutoModelForCausalLM,
         "masked": transformers.AutoModelForMaskedLM,
@@ -279,9 +282,10 @@ def _factory(task: str) -> Any:
     }[task]
 
 
-def labels_tokens(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration is of a model that labels tokens."""
-    return any(is_token_classifier(str(one)) for one in config.get("architectures") or ())
+def head_of_config(config: Mapping[str, Any]) -> Head | None:
+    """The head of a configuration whose model has logits at every position; None: of another."""
+    named = map(str, config.get("architectures") or ())
+    return next((head for one in named if (head := head_of_class(one)) is not None), None)
 
 
 @contextmanager

@@ -218,7 +218,8 @@ def _refuse_absent(module: nn.Module) -> None:
 _MAIN_INPUTS = {"input_ids": "text", "pixel_values": "image"}
 _READ = {"text": "texts", "image": "pictures"}
 #: pipelines of transformers that end in a classifier's logits, by their task
-_PIPELINES = dict.fromkeys(("text-classification", "token-classification"), "tokenizer")
+_TEXTS = ("text-classification", "token-classification", "question-answering")
+_PIPELINES = dict.fromkeys(_TEXTS, "tokenizer")
 _PIPELINES["image-classification"] = "image_processor"
 
 

@@ -21,7 +21,7 @@ from transexplain.models.calling import Caller, eval_mode, logits_of
 from transexplain.models.graph_inputs import changed, first_nodes
 from transexplain.models.input_layer import Sites, Taps, tapped
 from transexplain.types.items import Item, ItemFailure, PatchGrid
-from transexplain.types.plans import Modality, ModelRef
+from transexplain.types.plans import AT_POSITIONS, Modality, ModelRef
 from transexplain.types.tokens import Token
 
 
@@ -321,7 +321,7 @@ class LoadedModel:
     def logits_shape(self, batch: Batch) -> tuple[int, ...]:
         """The shape of a batch's logits: (B, C), or (B, T, C) of a model that labels tokens."""
         items = len(batch.encoded)
-        if self.ref.head == "tokens":
+        if self.ref.head in AT_POSITIONS:
             return items, batch.inputs[self.caller.main].shape[1], len(self.classes)
         return items, len(self.classes)
 

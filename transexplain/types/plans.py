@@ -22,8 +22,10 @@ from transexplain.types.scores import (
 
 Modality = Literal["text", "image", "nodes"]
 #: what a model answers: one of its classes for an item, any of its labels for an item (a sigmoid at
-#: each logit), or one of its labels for every token
-Head = Literal["classes", "labels", "tokens"]
+#: each logit), one of its labels for every token, or where in a context an answer is
+Head = Literal["classes", "labels", "tokens", "span"]
+#: heads with logits at every position
+AT_POSITIONS = frozenset({"tokens", "span"})
 DeviceClass = Literal["cpu", "gpu"]
 Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]

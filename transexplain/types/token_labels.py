@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from transexplain.errors import ItemError, TargetError
 from transexplain.parsing import UnreadableError, read_json
 from transexplain.types.items import ResolvedTarget, Target
-from transexplain.types.plans import Classification, ModelRef
+from transexplain.types.plans import AT_POSITIONS, Classification, ModelRef
 from transexplain.types.targets import ClassNames
 from transexplain.types.tokens import NO_WORD, Tokens
 
 _BEGINS, _WITHIN = ("B", "S", "U"), ("I", "E", "L")
 _NONE = "O"
+ANSWER = "answer"  #: what a model for question answering finds
 _FORM = "a list of [start, end, type] in characters of the text"
 
 
@@ -122,8 +123,12 @@ class LabelScheme:
             else:
                 yield "", "" if label.upper() == _NONE else label
 
-    def written(self, cell: str) -> list[TaggedSpan]:
+    def check(self, content: object) -> None:
+        """Every text may have entities."""
+
+    def written(self, cell: str, text: str = "") -> list[TaggedSpan]:
         """The entities that a cell of the data names; raises ItemError bad-label."""
+        del text  # they are given by their characters
         try:
             read = read_json(cell)
         except UnreadableError:
@@ -138,9 +143,11 @@ def class_names(model: ModelRef, own: Sequence[Classification] = ()) -> ClassNam
 
     Raises TargetError for classifications of a model that labels tokens.
     """
-    if model.head != "tokens":
+    if model.head not in AT_POSITIONS:
         return ClassNames(model.classes, own)
     types = LabelScheme(model.classes).classifications
+    if model.head == "span":  # the sum of both logits
+        types = (Classification(name=ANSWER, classes=model.classes),)
     if own and tuple(own) != types:
         raise TargetError(
             "classifications sum logits of one item, and this model labels tokens; name types of "
