@@ -321,9 +321,9 @@ def _in(stratum: str) -> str:
 def _rates(outcome: Outcome) -> str:
     own, other = outcome.own.selected, outcome.other.selected
     text = (
-        f"{outcome.answer} is the answer to {100 * own.share:.1f} % of {own.total:,} items"
-        f"{_in(outcome.stratum)} that mention it and to {100 * other.share:.1f} % of "
-        f"{other.total:,} of {outcome.reference}"
+        f"{outcome.answer} is the answer to {100 * own.share:.1f} % of {own.total:,} "
+        f"{outcome.counted}{_in(outcome.stratum)} that mention it and to "
+        f"{100 * other.share:.1f} % of {other.total:,} of {outcome.reference}"
     )
     if outcome.impact_ratio is None or outcome.ratio_interval is None:
         return text
@@ -338,7 +338,7 @@ def _labels(outcome: Outcome) -> Iterator[str]:
     if own is not None and other is not None:
         yield (
             f"the labels say so of {100 * own.share:.1f} % and {100 * other.share:.1f} % of the "
-            "labelled items"
+            f"labelled {outcome.counted}"
         )
 
 
@@ -374,7 +374,8 @@ def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
 def _undecided_outcome(outcome: Outcome, practical: Practical) -> str:
     text = _rates(outcome)
     needed = _items_needed(outcome, practical)
-    return f"{text}; about {needed:,} items that mention it would settle it" if needed else text
+    what = outcome.counted
+    return f"{text}; about {needed:,} {what} that mention it would settle it" if needed else text
 
 
 def _items_needed(outcome: Outcome, practical: Practical) -> int | None:

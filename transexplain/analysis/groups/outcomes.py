@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from transexplain.analysis.groups.outcome_totals import OutcomeTotals, Situation
 from transexplain.analysis.groups.text_totals import numbered
 from transexplain.types.findings import Practical
 
+Counted = Literal["items", "entities"]
 MIN_ITEMS = 10  #: on either side; the interval of a rate over fewer is too wide to be of use
 
 
@@ -62,6 +64,7 @@ class Outcome:
     ratio_interval: Interval | None  #: 95 %; its end is None in JSON where it is infinite
     p: float | None  #: of rates that differ within practical limits; None: too few items
     equal: bool  #: the 90 % interval of the ratio, or of the difference, lies within the limits
+    counted: Counted = "items"  #: what rates are over
 
 
 def outcome_table(
@@ -250,6 +253,7 @@ class _Sides:
             p=_p(gap, quotient, size, least) if enough else None,
             equal=enough
             and (_within(gap(0.90), -size, size) or _within(quotient(0.90), least, 1 / least)),
+            counted="items" if answer.plus else "entities",
         )
 
 

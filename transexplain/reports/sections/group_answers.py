@@ -148,6 +148,8 @@ def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
         return f"the model has more than {MOST} classes and no target names one (class:NAME)"
     if plan.model.modality != "text":
         return _why_no_regions(plan)
+    if plan.model.head == "tokens":
+        return "the entities of a changed text are others"
     if plan.check is None:
         return "groups.check is 0"
     if not plan.check.swap:
@@ -254,7 +256,7 @@ RULES: Mapping[type, RedactionRules] = {
             "other": within,
             **kept(
                 "group reference answer stratum difference difference_interval impact_ratio "
-                "ratio_interval p equal"
+                "ratio_interval p equal counted"
             ),
         },
     ),

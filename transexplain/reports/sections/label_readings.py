@@ -29,7 +29,12 @@ class LabelReadings:
 
 
 def _collect(source: Source) -> LabelReadings | None:
-    """None where no label is stored: the data has none, or the run is of older software."""
+    """None where no label is stored: the data has none, or the run is of older software.
+
+    Where tokens are labelled, an item's label is a list of its entities, which is not shown.
+    """
+    if source.run.plan.model.head == "tokens":
+        return None
     found = run_totals.by_raw_label(source.db, source.run.id)
     if not found:
         return None
