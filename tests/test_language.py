@@ -12,9 +12,11 @@ import torch
 from command_line_here import run_here
 
 import transexplain as te
+from orchestrator.spec.model_section import absolute_model
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
 from transexplain.explaining import answer_loop
 from transexplain.models.language_model import LanguageModel
+from transexplain.models.load import present_files
 from transexplain.types.items import ItemFailure
 
 PROMPT = "The nurse said that"
@@ -223,3 +225,35 @@ def test_the_command_line_explains_a_folder(tmp_path: Path) -> None:
     assert "token 2 of ' he was'" in shown and "answer" in shown
     (document,) = json.loads(run_here(os.environ, tmp_path, *call, "--per", "answer", "--json"))
     assert [part["name"] for part in document["segments"]] == ["prompt", "answer"]
+
+
+def test_a_classifier_over_next_words(causal: LanguageModel, tmp_path: Path) -> None:
+    texts = [PROMPT, "The capital of France is Paris. she said that"]
+    classifier = causal.as_classifier(["he", "she"])
+    assert classifier.classes == ("he", "she")
+    both = te.explain(classifier, texts, target="contrast:he-she")  # one is padded
+    for text, one in zip(texts, both, strict=True):
+        (same,) = te.explain_answers(causal, text, target="contrast:he-she")
+        assert one.logit == pytest.approx(same.logit)
+        np.testing.assert_allclose(one.relevance, same.relevance, atol=1e-12)
+    (long,) = te.explain(classifier, [" she said" * 60], on_error="record")
+    assert (type(long), long.kind) == (ItemFailure, "too-long")
+    for words, message in ((["he"], "two or more"), (["he", "Rumpelstiltskin"], "no single token")):
+        with pytest.raises(ModelLoadError, match=message):
+            causal.as_classifier(words)
+
+
+@pytest.mark.parametrize("source", ["lm:x", "lm:?answers=a,b", "lm:x?words=a,b", "lm:x?answers=a,"])
+def test_sources_of_answers(source: str) -> None:
+    with pytest.raises(ModelLoadError, match="the form is lm:FOLDER"):
+        te.load_model(source)
+
+
+def test_a_folder_as_a_classifier(tmp_path: Path) -> None:
+    tiny.causal().float().save_pretrained(tmp_path)
+    tiny.byte_pairs().save_pretrained(tmp_path)
+    source = f"lm:{tmp_path}?answers=he,she"
+    loaded = te.load_model(source)
+    assert (loaded.classes, loaded.ref.source) == (("he", "she"), source)
+    assert "model.safetensors" in present_files(source)
+    assert absolute_model(source) == source

@@ -76,6 +76,49 @@ class LanguageModel:
                 self._answering[count, value] = found
             return found
 
+    def as_classifier(self, words: Sequence[str], source: str | None = None) -> LoadedModel:
+        """The model as a classifier whose classes are words that may come next, or fill its mask.
+
+        Its logits (B, C) are those of these tokens alone. Everything that takes a classifier takes
+        it: `explain`, audits. `source` is what it is recorded as.
+
+        Raises ModelLoadError where there are fewer than two different words, or one that is
+        several tokens.
+        """
+        tokens = tuple(self._token(word) for word in words)
+        if len(tokens) < 2 or len({*tokens}) < len(tokens):
+            raise ModelLoadError(
+                f"answers are two or more different words, not {list(words)!r:.80}"
+            )
+        ref = replace(self.reader.ref, classes=tuple(words))
+        return replace(
+            self.reader,
+            classes=tuple(words),
+            caller=replace(self._caller, answers=tokens),
+            ref=ref if source is None else replace(ref, source=source),
+        )
+
+    def _token(self, word: str) -> int:
+        """The one token of a word behind another word; at the beginning of a decoder's text."""
+        if self.tokenizer is None:
+            raise ModelLoadError("words are read by a tokenizer, and this model has none")
+        before = "" if self.kind == "encoder-decoder" else "a"
+        ids = [
+            self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+            for text in (before, f"{before} {word}".strip())
+        ]
+        found = [int(one) for one in ids[1][len(ids[0]) :]]
+        if ids[1][: len(ids[0])] != ids[0] or len(found) != 1 or found == [self._unknown]:
+            raise ModelLoadError(
+                f"the answer {word!r:.40} is no single token of {self.reader.ref.source}; "
+                "choose a word that is"
+            )
+        return found[0]
+
+    @property
+    def _unknown(self) -> Any:
+        return getattr(self.tokenizer, "unk_token_id", None)
+
     @property
     def _caller(self) -> AnswerCaller:
         caller = self.reader.caller

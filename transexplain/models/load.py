@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models import graph_transformer, huggingface, timm_models
+from transexplain.models import graph_transformer, huggingface, load_language, timm_models
 from transexplain.models.assemble import (
     Origin,
     assemble_image,
@@ -41,22 +41,18 @@ def load_model(
         source: a directory (transformers, a config.json with `timm_args`, or what
             `models.graph_transformer.GraphTransformer.save` wrote), a hub id
             (`org/name` or `org/name@revision`, recorded with its commit) or
-            `timm:NAME?checkpoint=FILE.safetensors`; directory and file may be URLs. Or an object:
-            a transformers classifier, a timm model, or a transformers pipeline for text- or
-            image-classification; it stays as it is, on its device.
+            `timm:NAME?checkpoint=FILE.safetensors`; directory and file may be URLs; or
+            `lm:FOLDER?answers=he,she`, see `LanguageModel.as_classifier`. Or an object: a
+            transformers classifier, a timm model, or a pipeline for text- or image-classification.
         reader: of a transformers classifier in memory: its tokenizer or image processor, or a
-            function that maps an RGB picture to (3, H, W). Everything else brings its own.
-        dtype: that files of any number type are loaded as: float32 (the default), float64,
-            bfloat16 or float16.
+            function from an RGB picture to (3, H, W).
+        dtype: that files are loaded as: float32 (the default), float64, bfloat16 or float16.
         device: torch device that files are loaded to; default: cpu. `spread` puts the blocks of a
-            transformers model on all CUDA devices, about evenly: for models that are too large for
-            one. They are explained eagerly.
+            transformers model that is too large for one on all CUDA devices, explained eagerly.
 
     Of files only safetensors are read and no code of a model is run. Texts are cut where the saved
-    tokenizer says or the model ends; with a tokenizer in memory, where the model ends. A model in
-    memory of half precision on the CPU is slow there, and a Python warning says so. Raises
-    ModelLoadError naming what is wrong and the remedy, ConfigurationError where `spread` is
-    requested and accelerate is not installed.
+    tokenizer says or the model ends. For a model in memory of half precision on the CPU a Python
+    warning says that it is slow. Raises ModelLoadError, ConfigurationError without accelerate.
     """
     if not isinstance(source, str | Path):
         return _in_memory(source, reader, dtype=dtype, device=device)
@@ -66,6 +62,8 @@ def load_model(
             f"{text!r} brings the tokenizer or image processor that was saved with it: give "
             f"load_model({text!r}) alone, or both as objects"
         )
+    if text.startswith(load_language.PREFIX):
+        return load_language.load_answers(text, dtype=dtype, device=device)
     number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
     place = place_of(str(device or "cpu"))
     if text.startswith(timm_models.PREFIX):
@@ -115,6 +113,8 @@ def present_files(source: str) -> dict[str, Path]:
 
     `source` is as `load.load_model` takes it. Raises ModelLoadError where it names no model.
     """
+    if source.startswith(load_language.PREFIX):
+        return present_files(load_language.answers_of(source)[0])
     if source.startswith(PREFIX):
         name, checkpoint = named_checkpoint(source)
         if checkpoint is not None:

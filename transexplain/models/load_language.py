@@ -18,7 +18,11 @@ from transexplain.models.language_model import (
     kind_of,
     kind_of_class,
 )
+from transexplain.models.loaded_model import LoadedModel
 
+#: what the source of a classifier over words that may come next begins with
+PREFIX = "lm:"
+_FORM = f"{PREFIX}FOLDER?answers=WORD,WORD"
 #: what the source of a module in memory begins with
 _WRAPPED = "module:"
 
@@ -68,6 +72,26 @@ def load_language_model(
         device=place_of(str(device or "cpu")),
     )
     return assemble_language(given, kind=kind or kind_of(given), tokenizer=read, origin=origin)
+
+
+def load_answers(source: str, *, dtype: Any = None, device: str | None = None) -> LoadedModel:
+    """The language model of `lm:FOLDER?answers=he,she` as a classifier over these words.
+
+    See `LanguageModel.as_classifier`. Raises ModelLoadError.
+    """
+    folder, words = answers_of(source)
+    model = load_language_model(folder, dtype=dtype, device=device)
+    return model.as_classifier(words, source)
+
+
+def answers_of(source: str) -> tuple[str, tuple[str, ...]]:
+    """The folder or hub id, and the words, of an `lm:` source; raises ModelLoadError."""
+    folder, mark, query = source.removeprefix(PREFIX).partition("?")
+    key, _, value = query.partition("=")
+    words = tuple(word.strip() for word in value.split(","))
+    if not folder or not mark or key != "answers" or not all(words):
+        raise ModelLoadError(f"cannot read {source!r:.80}; the form is {_FORM}")
+    return folder, words
 
 
 def _folder(source: str | Path) -> tuple[Path, str]:
