@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tiny_language as tiny
 import torch
+import transformers
 from command_line_here import run_here
+from safetensors.torch import load_file
 
 import transexplain as te
 from orchestrator.spec.model_section import absolute_model
@@ -257,3 +259,25 @@ def test_a_folder_as_a_classifier(tmp_path: Path) -> None:
     assert (loaded.classes, loaded.ref.source) == (("he", "she"), source)
     assert "model.safetensors" in present_files(source)
     assert absolute_model(source) == source
+
+
+@pytest.mark.shared
+def test_the_mask_of_a_real_model(shared_dir: Path) -> None:
+    models = shared_dir / "real" / "models"
+    classifier = te.load_model(models / "minilm-sst2")
+    module = transformers.BertForMaskedLM(classifier.module.config).eval()
+    weights = load_file(models / "minilm-mlm-head" / "model.safetensors")
+    missing, _ = module.load_state_dict(
+        {**classifier.module.state_dict(), **{k: v.float() for k, v in weights.items()}},
+        strict=False,
+    )
+    assert all("decoder" in name for name in missing), missing  # tied to the words
+    module.tie_weights()
+    model = te.load_language_model(module, classifier.encoder.tokenizer)
+    text = "the film was a [MASK] and the audience left."
+    found = te.explain_answers(model, text, target=["next", "contrast:comedy-success"])
+    assert all(one.ledger is not None and one.ledger.relative_gap < 5e-6 for one in found)
+    z = module(**model.tokenizer(text, return_tensors="pt")).logits[0, 5]
+    assert found[0].answer_ids == (int(z.argmax()),)
+    comedy, success = model.tokenizer.convert_tokens_to_ids(["comedy", "success"])
+    assert found[1].logit == pytest.approx(float((z[comedy] - z[success]).detach()), abs=1e-4)
