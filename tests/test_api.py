@@ -313,7 +313,7 @@ def test_probabilities_are_those_of_the_model(text_model) -> None:
     assert list(first.probabilities)[:2] == [first.class_name, second.class_name]
     several = bert(id2label={0: "bad", 1: "so-so", 2: "good"}).double()
     several.config.problem_type = "multi_label_classification"
-    (one,) = te.explain(te.wrap(several, tokenizer=wordpiece()), TEXTS[0])
+    (one,) = te.explain(te.wrap(several, tokenizer=wordpiece()), TEXTS[0], target="top:1")
     sigmoids = dict(zip(text_model.classes, logits.sigmoid().tolist(), strict=True))
     assert one.probabilities == pytest.approx(sigmoids)
 

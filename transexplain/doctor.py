@@ -223,11 +223,17 @@ class _Case:
     method: Callable[..., BatchExplanation]  #: as audits call it
     rules: Composite
     at: str
-    plain: Array  #: (1, C) of the untouched model
+    plain: Array  #: (1, C) or (1, T, C) of the untouched model
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Of the largest logit: its class, behind its position where tokens have logits."""
+        largest = np.unravel_index(int(np.argmax(self.plain[0])), self.plain[0].shape)
+        return tuple(map(int, largest))
 
     @property
     def index(self) -> int:
-        return int(np.argmax(self.plain[0]))
+        return self.place[-1]
 
     def counted(self, census: Census) -> tuple[list[Array], tuple[Uncovered, ...]]:
         """The logits (1, C), if any, and the reason why the pass cannot be explained."""
@@ -243,7 +249,7 @@ class _Case:
             logits.append(_array(passes.logits))
             if not census.uncovered:
                 seed = torch.zeros(passes.logits.shape)
-                seed[0, self.index] = 1.0
+                seed[(0, *self.place)] = 1.0
                 passes.relevance(seed, last=True)
         except (EngineError, RuntimeError) as error:
             whole = Uncovered(operator="the pass as a whole", where="", why=str(error))
@@ -258,12 +264,13 @@ class _Case:
             class_index=self.index,
             class_name=self.model.classes[self.index],
             coefficients=((self.index, 1.0),),
+            positions=self.place[:-1],
         )
         return self.method(self.model, self.batch, lambda _logits: [[target]])
 
     def traced(self) -> Tracing:
         """The trace of the step, with the time of its replay."""
-        shape, module = (1, len(self.model.classes)), self.model.module
+        shape, module = self.model.logits_shape(self.batch), self.model.module
         return try_tracing(self._run, self.rules, self.batch.inputs, shape, module=module)
 
     def _run(self, inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:

@@ -83,6 +83,13 @@ def test_a_marked_span_and_given_entities_are_targets(model: LoadedModel) -> Non
     np.testing.assert_array_equal(given[0].relevance, one.relevance)
 
 
+def test_the_doctor_examines_the_largest_logit_of_a_token(call: Call, tmp_path: Path) -> None:
+    tagger().save_pretrained(tmp_path)
+    wordpiece().save_pretrained(tmp_path)
+    code, printed = call("doctor", str(tmp_path))
+    assert code == 0 and "verdict: covered" in printed, printed
+
+
 def test_what_does_not_fit_is_refused_by_name(model: LoadedModel) -> None:
     for target in ("all", "top:2", "contrast:PER-LOC"):
         with pytest.raises(TargetError, match="of one that labels tokens a target is"):
