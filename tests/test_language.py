@@ -281,3 +281,13 @@ def test_the_mask_of_a_real_model(shared_dir: Path) -> None:
     assert found[0].answer_ids == (int(z.argmax()),)
     comedy, success = model.tokenizer.convert_tokens_to_ids(["comedy", "success"])
     assert found[1].logit == pytest.approx(float((z[comedy] - z[success]).detach()), abs=1e-4)
+
+
+@pytest.mark.parametrize("module", [tiny.causal, tiny.masked])
+def test_a_language_model_where_a_classifier_is_needed_is_refused_with_the_remedy(
+    module: Any, tmp_path: Path
+) -> None:
+    module().save_pretrained(tmp_path)
+    tiny.byte_pairs().save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match=r"language model .* lm:.*\?answers=WORD,WORD"):
+        te.load_model(tmp_path)

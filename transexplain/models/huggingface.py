@@ -1,7 +1,7 @@
 """Loads sequence and image classifiers of transformers from a directory of safetensors."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -320,5 +320,21 @@ def _module(folder: Path, task: str, dtype: torch.dtype, **options: Any) -> nn.M
         known = head_names(module.config)
         unexpected = [name for name in unexpected if name not in known]
     wrong = [str(entry[0]) for entry in report["mismatched_keys"]]
+    if report["missing_keys"]:
+        _refuse_language_model(folder, module.config.architectures or ())
     check_keys(report["missing_keys"], unexpected, wrong, str(folder))
     return module
+
+
+def _refuse_language_model(folder: Path, architectures: Sequence[str]) -> None:
+    """Raise ModelLoadError where a folder without a classifier's head names a language model."""
+    for name in architectures:
+        if name.endswith(_LANGUAGE):
+            raise ModelLoadError(
+                f"{folder} holds a language model ({name}) and no classifier: load it with "
+                f"load_language_model, audit it as lm:{folder}?answers=WORD,WORD, or fine-tune it"
+            )
+
+
+#: how architectures end that predict tokens
+_LANGUAGE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
