@@ -51,6 +51,7 @@ def test_a_node_that_is_killed_costs_nothing(
         CHAOS_EVERYWHERE="1",
         CHAOS_SLOWLY="0.5",
         RAY_USAGE_STATS_ENABLED="0",
+        RAY_worker_niceness="0",  # by default 15, and beside other tests they hardly get to work
         TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'store.db'}",
     )
     for name, value in env.items():  # nodes and their workers have it from here
@@ -84,7 +85,7 @@ def run_with_a_kill(
             held = {one.worker for found in listed for one in found if one.state == "running"}
             return len(saved) == 2 and len(held) == 2
 
-        wait_for(by_both, "both nodes at work", 240)
+        wait_for(by_both, "both nodes at work", 600)
         cluster.remove_node(second, allow_graceful=False)  # type: ignore[attr-defined]
         assert driver.wait(timeout=300) == 0
     finally:
