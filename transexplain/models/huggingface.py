@@ -321,7 +321,7 @@ def _module(folder: Path, task: str, dtype: torch.dtype, **options: Any) -> nn.M
         unexpected = [name for name in unexpected if name not in known]
     wrong = [str(entry[0]) for entry in report["mismatched_keys"]]
     if report["missing_keys"]:
-        _refuse_language_model(folder, module.config.architectures or ())
+        _refuse_language_model(folder, getattr(module.config, "architectures", None) or ())
     check_keys(report["missing_keys"], unexpected, wrong, str(folder))
     return module
 
