@@ -115,13 +115,13 @@ def _window(
     value: Value,
 ) -> list[ExplainedTokens]:
     """The tokens of a window of an answer, from its token `begin` on."""
-    read = _read_until(model, reading, begin + len(asked))
+    read = read_until(model, reading, begin + len(asked))
     pairs = [(one.token,) if one.against is None else (one.token, one.against) for one in asked]
     work = read.length * len(asked) * model.parameters
     copied = request.per == "token" and len(asked) > 1 and work <= _COPIED
     every = list(range(len(asked)))
     groups = [[place] for place in every] if copied else [every]
-    rows = [_asking(read, [asked[k] for k in some], [pairs[k] for k in some]) for some in groups]
+    rows = [asking(read, [asked[k] for k in some], [pairs[k] for k in some]) for some in groups]
     local = [_spans([pairs[k] for k in some]) for some in groups]
 
     def resolve(_logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
@@ -182,7 +182,7 @@ def _target(
     )
 
 
-def _read_until(model: LanguageModel, reading: Reading, tokens: int) -> Encoded:
+def read_until(model: LanguageModel, reading: Reading, tokens: int) -> Encoded:
     """The prompt and the answer before its token number `tokens`, as the model reads them."""
     prompt, answer = reading.prompt, list(reading.answer[: tokens - 1])
     if model.kind == "masked":
@@ -224,7 +224,8 @@ def _turned(features: Tokens, prompt: int, answer: int) -> Tokens:
     return features.at(np.r_[prompt : prompt + answer, :prompt])
 
 
-def _asking(read: Encoded, asked: Sequence[Asked], tokens: Sequence[tuple[int, ...]]) -> Encoded:
+def asking(read: Encoded, asked: Sequence[Asked], tokens: Sequence[tuple[int, ...]]) -> Encoded:
+    """What the model reads, with the `tokens` whose logits are asked for at each position."""
     places = [one.position for one, pair in zip(asked, tokens, strict=True) for _ in pair]
     more = {
         POSITIONS: torch.tensor(places),

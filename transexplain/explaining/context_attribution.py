@@ -8,11 +8,14 @@ import torch
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.explaining.answer_loop import AnswerRequest, explain_answers
-from transexplain.explaining.answer_tokens import Asked, read_prompt, reading_of
-from transexplain.models.answer_reading import DECODER, POSITIONS, TOKENS
+from transexplain.explaining.answer_loop import (
+    AnswerRequest,
+    asking,
+    explain_answers,
+    read_until,
+)
+from transexplain.explaining.answer_tokens import read_prompt, reading_of
 from transexplain.models.language_model import LanguageModel
-from transexplain.models.loaded_model import Encoded
 from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import ContextAttribution, Prompt
@@ -50,32 +53,13 @@ class Answered:
         left = self.prompt.without(without)
         encoded = read_prompt(self.model, _item(self.item, left), left)
         fixed = AnswerTarget(spec="continuation", kind="continuation", ids=self.answer)
-        asked = reading_of(self.model, encoded, fixed, None).asked
+        reading = reading_of(self.model, encoded, fixed, None)
+        asked = reading.asked
+        read = read_until(self.model, reading, len(asked))
+        row = asking(read, asked, [(one.token,) for one in asked])
         view = self.model.answering(len(asked), "log-probability")
-        logits = view.logits(view.collate([self._read(encoded, asked)]))
+        logits = view.logits(view.collate([row]))
         return float(logits[0, : len(asked)].double().sum())
-
-    def _read(self, prompt: Encoded, asked: Sequence[Asked]) -> Encoded:
-        before = list(self.answer[:-1])
-        inputs = dict(prompt.inputs)
-        if self.model.kind == "encoder-decoder":
-            inputs[DECODER] = torch.tensor([self.model.start or 0, *before])
-        else:
-            for name, row in prompt.inputs.items():
-                more = torch.tensor(before, dtype=row.dtype)
-                inputs[name] = torch.cat(
-                    [row, more if name == "input_ids" else row[-1:].expand(len(before))]
-                )
-        inputs[POSITIONS] = torch.tensor([one.position for one in asked])
-        inputs[TOKENS] = torch.tensor([one.token for one in asked])
-        length = prompt.length + len(before)
-        return Encoded(
-            item=prompt.item,
-            inputs=inputs,
-            features=prompt.features,
-            length=length,
-            truncated=False,
-        )
 
 
 def _item(item: Item, prompt: Prompt) -> Item:
