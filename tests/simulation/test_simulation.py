@@ -8,7 +8,7 @@ from simulated_fleet import WEATHERS, Fleet
 
 from transexplain.store.database import Database
 
-#: schedules for each weather and database; .ci/run plays ten
+#: schedules for each weather and database; .ci/run plays five
 SCHEDULES = int(os.environ.get("TRANSEXPLAIN_SCHEDULES", "1"))
 
 

@@ -291,13 +291,14 @@ class World:
     ) -> tuple[str, Any]:
         task: Task | None = getattr(self.here, "task", None)
         if task is not None:
-            if task.process.dead:
-                raise Crash
-            task.park(self.now + self.slowness(self.random))
-            self._cut(task)
-            if statement.startswith("BEGIN IMMEDIATE"):
-                self.wait(lambda: self.writer is None)
-                self.writer = task
+            with self._may_be_lost(task, connection):
+                if task.process.dead:
+                    raise Crash
+                task.park(self.now + self.slowness(self.random))
+                self._cut(task)
+                if statement.startswith("BEGIN IMMEDIATE"):
+                    self.wait(lambda: self.writer is None)
+                    self.writer = task
             if connection.dialect.name == "postgresql":
                 task.backend = raw_connection(connection).info.backend_pid
             self.statements += 1
@@ -312,15 +313,29 @@ class World:
         task = self._rejoin()
         if task is None:
             return
-        task.park(self.now + self.slowness(self.random))
-        self._cut(task)
+        with self._may_be_lost(task, connection):
+            task.park(self.now + self.slowness(self.random))
+            self._cut(task)
         self.commits += 1
         self.unlock(task)
 
     def _cut(self, task: Task) -> None:
         if self.cuts and not task.process.immortal and self.random.random() < self.cuts:
-            self.unlock(task)  # its transaction is rolled back before it gives way again
             raise OperationalError("a statement", None, ConnectionError("the server went away"))
+
+    @contextmanager
+    def _may_be_lost(self, task: Task, connection: Any) -> Iterator[None]:
+        """A connection that is cut, or whose process dies: it is closed and its work rolled back.
+
+        A statement that somebody still reads from would keep SQLite's lock beyond closing.
+        """
+        try:
+            yield
+        except (Crash, OperationalError):
+            raw_connection(connection).rollback()
+            connection.invalidate()
+            self.unlock(task)
+            raise
 
     def _rollback(self, connection: Any) -> None:
         task: Task | None = getattr(self.here, "task", None)
