@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("evaluating", "analysis", "training", "doctor"),
     ("auditing", "provenance"),
     ("reports",),
-    ("workers", "api", "language", "render"),
+    ("workers", "api", "language", "similarity", "render"),
     ("orchestrator",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

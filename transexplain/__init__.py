@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from transexplain.methods import add_method
     from transexplain.reports.attribution_frame import to_frame
     from transexplain.reports.attribution_plot import plot
+    from transexplain.similarity import explain_similarity, load_two_towers
     from transexplain.types.items import Attribution, Item, Ledger, PatchGrid
     from transexplain.types.prompts import AnswerAttribution, ContextAttribution, Prompt, Segment
+    from transexplain.types.similarities import SimilarityAttribution
     from transexplain.types.tokens import Token
 
 _PUBLIC = {
@@ -37,6 +39,8 @@ _PUBLIC = {
     "attribute_context": "transexplain.language",
     "explain_answers": "transexplain.language",
     "load_language_model": "transexplain.language",
+    "explain_similarity": "transexplain.similarity",
+    "load_two_towers": "transexplain.similarity",
     "add_method": "transexplain.methods",
     "plot": "transexplain.reports.attribution_plot",
     "to_frame": "transexplain.reports.attribution_frame",
@@ -49,6 +53,7 @@ _PUBLIC = {
     "ContextAttribution": "transexplain.types.prompts",
     "Prompt": "transexplain.types.prompts",
     "Segment": "transexplain.types.prompts",
+    "SimilarityAttribution": "transexplain.types.similarities",
     "Token": "transexplain.types.items",
 }
 
@@ -62,6 +67,7 @@ __all__ = [
     "PatchGrid",
     "Prompt",
     "Segment",
+    "SimilarityAttribution",
     "Token",
     "TransExplainError",
     "__version__",
@@ -73,8 +79,10 @@ __all__ = [
     "explain_answers",
     "explain_by_methods",
     "explain_iter",
+    "explain_similarity",
     "load_language_model",
     "load_model",
+    "load_two_towers",
     "plot",
     "render",
     "to_frame",

@@ -16,9 +16,10 @@ from transexplain.reports.coloured_text import token_ansi as ansi
 from transexplain.reports.graph_drawing import node_link, nodes_of, shape_of
 from transexplain.reports.methods_compared import comparison_page as comparison
 from transexplain.reports.molecule_drawing import molecule_svg
+from transexplain.reports.pair_html import pair_html as pair
 from transexplain.types.items import Attribution, PatchGrid
 
-__all__ = ["ansi", "comparison", "graph", "html", "molecule", "overlay", "segments"]
+__all__ = ["ansi", "comparison", "graph", "html", "molecule", "overlay", "pair", "segments"]
 
 
 def overlay(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from transexplain.errors import ConfigurationError
 from transexplain.types.prompts import AnswerAttribution
+from transexplain.types.similarities import SimilarityAttribution
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -92,9 +93,11 @@ def write(found: "Sequence[Compared]", content: Any, output: Path | None, palett
     raise ConfigurationError("--method all writes .html or .json")
 
 
-def plain_record(one: "Attribution") -> dict[str, Any]:
-    """An attribution as JSON can hold it."""
+def plain_record(one: "Attribution | SimilarityAttribution") -> dict[str, Any]:
+    """An attribution, or that of a pair with both its sides, as JSON can hold it."""
     document = asdict(one)
+    if isinstance(one, SimilarityAttribution):
+        return {**document, "picture": plain_record(one.picture), "text": plain_record(one.text)}
     document["relevance"] = one.relevance.tolist()
     if isinstance(one.features, Sequence):
         document["features"] = [asdict(token) for token in one.features]

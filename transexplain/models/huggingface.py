@@ -36,6 +36,7 @@ from transexplain.models.text_length import saved_truncation
 from transexplain.models.timm_arguments import checked_arguments, plain_name
 from transexplain.types.plans import SPREAD, Head
 
+TOWERS = "towers"  #: what a model of two towers is loaded as
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 #: transformers patches its classes while it loads a model, and two threads that put their patches
@@ -95,6 +96,22 @@ def read_language_model(
     return module.eval(), _tokenizer(folder), origin
 
 
+def read_two_towers(
+    folder: Path, *, source: str, dtype: torch.dtype, device: torch.device | None
+) -> tuple[nn.Module, Any, Callable[[Image.Image], Tensor], Origin]:
+    """The two towers in `folder`, their tokenizer, the transform of pictures and their origin.
+
+    Raises ModelLoadError as `load_folder`.
+    """
+    files = weight_files(folder)
+    if device is None:
+        raise ModelLoadError(f"two towers are not spread over cards; use {folder} with device=cuda")
+    module = _module(folder, TOWERS, dtype).to(device)
+    found = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
+    return module.eval(), _tokenizer(folder), processor_transform(_processor(folder)), origin
+
+
 def assembled(
     folder: Path, module: nn.Module, modality: Literal["text", "image"], origin: Origin
 ) -> LoadedModel:
@@ -151,6 +168,8 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
         "image": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
     }
     text, image = (kind in tables[name] for name in ("text", "image"))
+    if is_two_towers(config):
+        _refuse_two_towers(where, config)
     if text and image:  # one type for both (Perceiver): the saved class decides
         image = any(name in str(tables["image"][kind]) for name in config.get("architectures", []))
         text = not image
@@ -159,6 +178,32 @@ def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
             f"{where}: {known} has no sequence, token or image classifier of model_type {kind!r}"
         )
     return "text" if text else "image"
+
+
+#: two towers that are made of any two models, and stand in no table of transformers
+_DUAL = {"vision-text-dual-encoder": "VisionTextDualEncoderModel"}
+
+
+def is_two_towers(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a model that compares pictures with texts.
+
+    Looks at the installed release's own tables only.
+    """
+    from transformers.models.auto import modeling_auto
+
+    known = {**modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES, **_DUAL}
+    name = known.get(str(config.get("model_type")))
+    return name is not None and str(name) in map(str, config.get("architectures") or ())
+
+
+def _refuse_two_towers(where: str, config: Mapping[str, Any]) -> None:
+    """Raise ModelLoadError: two towers compare pictures with texts, and classify nothing."""
+    raise ModelLoadError(
+        f"{where} holds two towers ({config['architectures'][0]}), which compare pictures with "
+        "texts, and no classifier: load it with load_two_towers and explain pairs with "
+        f"explain_similarity (transexplain explain PICTURE --text TEXT --model {where}); audits "
+        "need a classifier, such as one that is fine-tuned from it"
+    )
 
 
 def _check_timm(config: dict[str, Any], where: str) -> None:
@@ -279,6 +324,7 @@ def _factory(task: str) -> Any:
         "causal": transformers.AutoModelForCausalLM,
         "masked": transformers.AutoModelForMaskedLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
+        TOWERS: transformers.AutoModel,
     }[task]
 
 

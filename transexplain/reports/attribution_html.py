@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.data.image_files import load_image
@@ -42,14 +43,19 @@ def attribution_html(attribution: Attribution) -> str:
 
 
 def drawn_picture(
-    attribution: Attribution, image: Any = None, *, alpha: float = 0.3
+    attribution: Attribution,
+    image: Any = None,
+    *,
+    alpha: float = 0.3,
+    scale: float | None = None,
+    palette: str = "diverging",
 ) -> Image.Image | None:
     """A picture of a readable size under its heatmap; None where no picture is known.
 
     Args:
         attribution: of a picture.
         image: PIL image, array (H, W, 3) or path; None: the picture that the attribution knows.
-        alpha: share of the picture itself, 0 to 1; see `heatmap.overlay`.
+        alpha, scale, palette: see `heatmap.overlay`.
 
     Raises ConfigurationError for an `image` that is no picture, ItemError for a file that is none.
     """
@@ -65,7 +71,7 @@ def drawn_picture(
     if given is None:
         return None
     shown, box = enlarged(given), attribution.features.box
-    return overlay(shown, attribution.relevance, box=box, alpha=alpha)
+    return overlay(shown, attribution.relevance, box=box, alpha=alpha, scale=scale, palette=palette)
 
 
 def _head(attribution: Attribution) -> str:
@@ -83,16 +89,26 @@ def _head(attribution: Attribution) -> str:
 
 def _legend(attribution: Attribution) -> Iterator[str]:
     """The legend: what the colours mean, and the value of the strongest."""
-    name = escape(attribution.class_name)
-    if attribution.relevance.min(initial=0.0) < 0.0:
-        yield f"{_swatch(-1.0)} speaks against {name} {_swatch(1.0)} speaks for {name}; "
+    yield from legend(attribution.relevance, name=attribution.class_name)
+    yield f"full colour: {number(size_of(attribution))} {unit_of(attribution)}"
+
+
+def unit_of(attribution: Attribution) -> str:
+    """The unit of its relevance, in words behind a number."""
+    return _UNITS[attribution.unit]
+
+
+def legend(*relevance: NDArray[Any], name: str = "it", palette: str = "diverging") -> Iterator[str]:
+    """What the colours of these arrays mean: for or against a class."""
+    shown, marks = escape(name), [_swatch(end, palette) for end in (-1.0, 1.0)]
+    if min(one.min(initial=0.0) for one in relevance) < 0.0:
+        yield f"{marks[0]} speaks against {shown} {marks[1]} speaks for {shown}; "
     else:
-        yield f"{_swatch(1.0)} relevance; "
-    yield f"full colour: {number(size_of(attribution))} {_UNITS[attribution.unit]}"
+        yield f"{marks[1]} relevance; "
 
 
-def _swatch(end: float) -> str:
-    red, green, blue = colour(end * DEEPEST)
+def _swatch(end: float, palette: str) -> str:
+    red, green, blue = colour(end * DEEPEST, palette)
     return (
         f'<span style="display:inline-block;width:1em;height:.8em;border-radius:.2em;'
         f'background-color:rgba({red},{green},{blue},{MAX_OPACITY})"></span>'

@@ -17,6 +17,7 @@ from transexplain.reports.page import environment, storable
 from transexplain.reports.phrasing import signed
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.pairs import DIVIDER
+from transexplain.types.similarities import SimilarityAttribution
 from transexplain.types.words import Span, largest, spans_of
 
 #: share of the background that the strongest word covers: text stays readable on light and dark
@@ -24,6 +25,8 @@ MAX_OPACITY = 0.72
 FAINTEST = 0.02  #: of the scale; below, a word is left alone
 DEEPEST = 0.85  #: place in the palette whose colour marks have; strength is their opacity
 _TERMINAL_GROUND: RGB = (24, 24, 27)
+#: what has a place on a page
+Drawn = Attribution | SimilarityAttribution
 
 
 def token_html(
@@ -103,23 +106,23 @@ def legend_ansi(palette: str = "blue-red") -> Text:
 
 
 def page(
-    attributions: Attribution | Sequence[Attribution],
+    attributions: Drawn | Sequence[Drawn],
     *,
     scale: float | None = None,
     palette: str = "blue-red",
     title: str = "TransExplain",
 ) -> str:
-    """A self-contained HTML page of attributions: coloured texts, heatmaps, graphs.
+    """A self-contained HTML page of attributions: coloured texts, heatmaps, graphs, pairs.
 
     Without `scale` each is drawn on its own largest value. Raises as `token_html` does.
     """
-    given = [attributions] if isinstance(attributions, Attribution) else list(attributions)
+    given = [attributions] if isinstance(attributions, Drawn) else list(attributions)
     colour(0.0, palette)  # an unknown palette is refused whatever the attributions are
     entries = [
         {
             "of": one,
             "body": _body(one, scale, palette),
-            "is_picture": isinstance(one.features, PatchGrid),
+            "is_picture": isinstance(getattr(one, "features", None), PatchGrid),
         }
         for one in given
     ]
@@ -143,7 +146,11 @@ _LINE = (
 )
 
 
-def _body(attribution: Attribution, scale: float | None, palette: str) -> Markup:
+def _body(attribution: Drawn, scale: float | None, palette: str) -> Markup:
+    if isinstance(attribution, SimilarityAttribution):
+        # by name, because drawings of pairs use the marks of this module
+        drawing = import_module("transexplain.reports.pair_html")
+        return Markup(drawing.pair_body(attribution, scale=scale, palette=palette))
     if isinstance(attribution.features, PatchGrid):
         return Markup(
             data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
