@@ -133,6 +133,7 @@ class LeaseKeeper:
         self._stop_requested = stop or threading.Event()
         self._revoked = revoked or (lambda: False)
         self._lost = threading.Event()
+        self._saved = False
         self._ended = threading.Event()
         self._exact = claim.attempt > 1
         self._batch: tuple[str, ...] = ()
@@ -188,6 +189,10 @@ class LeaseKeeper:
         """Progress that is no item of this shard: it waits while another moves on."""
         self._moved = time.monotonic()
 
+    def saved(self) -> None:
+        """The shard is committed: there is no lease any more to renew, or to lose."""
+        self._saved = True
+
     def should_stop(self) -> bool:
         """Whether the lease is lost, the run cancelled, or process or task should end."""
         return self._lost.is_set() or self._stop_requested.is_set() or self._revoked()
@@ -223,7 +228,7 @@ class LeaseKeeper:
         return max(0.01, min(next_beat, hung, self._item_deadline))
 
     def _renew(self) -> None:
-        if self._lost.is_set():
+        if self._lost.is_set() or self._saved:
             return  # but a hang still ends the process: it must not hold the device
         # a batch that began meanwhile is noted by itself where that matters
         breadcrumb = None if self._exact else self._batch

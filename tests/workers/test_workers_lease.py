@@ -135,6 +135,19 @@ def test_a_lost_lease_is_not_renewed_again(clock: Clock, store: Store) -> None:
     assert held.should_stop()
 
 
+def test_a_lease_is_not_renewed_and_not_lost_once_its_shard_is_saved(
+    clock: Clock, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = keeper()
+    clock.run(until=4.0)
+    held.saved()
+    store.held = False  # as the store answers about a shard that is done
+    clock.run(until=20.0)
+    assert [one[:2] for one in store.requested] == [(3.0, "renew")]
+    assert not held.lost
+    assert not caplog.records
+
+
 def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) -> None:
     printed: list[str] = []
     held = keeper(batch=["a", "b"], lease_seconds=60.0, item_deadline=5.0, printed=printed)
