@@ -9,7 +9,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_finder import EntityFinder, Region, unrecognised
 from transexplain.analysis.groups.entity_totals import Stratum
-from transexplain.analysis.groups.mention_matching import Match, Matcher, Spans, mentions_of
+from transexplain.analysis.groups.mention_matching import Match, Spans, matcher_of, mentions_of
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ItemError
 from transexplain.evaluating.metrics.rationale_regions import Region as Marked
@@ -69,7 +69,7 @@ class MentionCounter:
         self._finder, self._slice = EntityFinder(plan), plan.slice
         self._answers = answers_of(plan)
         self._tagging = plan.model.head == "tokens"
-        self._second = Matcher(plan.second, plan.matching) if plan.second else None
+        self._second = matcher_of(plan.second, plan.matching) if plan.second else None
 
     def read(self, many: Sequence[Explained]) -> list[Explained]:
         """The ends of items, those whose text the recogniser fails on as failures.

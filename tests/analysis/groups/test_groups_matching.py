@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.analysis.groups.lexicon import load_lexicon
-from transexplain.analysis.groups.mention_matching import Match, Matcher
+from transexplain.analysis.groups.mention_matching import Match, Matcher, matcher_of
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError
 from transexplain.types.items import EntityGroup
+from transexplain.types.plans import Matching
 
 
 def matcher(**groups: list[str]) -> Matcher:
@@ -184,3 +185,13 @@ def test_every_real_term_is_found_in_a_sentence_of_its_own(shared_dir: Path) -> 
             wanted = (group.name, term, term, 13)
             found = found_by.find(text)
             assert wanted in [(m.group, m.entity, m.surface, m.start) for m in found]
+
+
+def test_shards_of_one_plan_share_a_matcher() -> None:
+    groups = (EntityGroup(name="names/a", terms=("Anna", "Bert")),)
+    others = (EntityGroup(name="names/a", terms=("Clara",)),)
+    first = matcher_of(groups, Matching())
+    assert matcher_of(groups, Matching()) is first
+    assert [one.entity for one in matcher_of(others, Matching()).find("Anna, Clara")] == ["Clara"]
+    assert matcher_of(groups, Matching(case="ignore")).find("anna")
+    assert not first.find("anna")

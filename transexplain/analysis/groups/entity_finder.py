@@ -13,7 +13,7 @@ from transexplain.analysis.groups.entity_recogniser import Recognised, group_of,
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.mention_matching import (
     Match,
-    Matcher,
+    matcher_of,
     mention_of_item,
     mention_of_region,
     mentions_of,
@@ -156,7 +156,7 @@ class EntityFinder:
     """Finds the entities of a plan's groups; `annotations` of other groups do not count."""
 
     def __init__(self, plan: AuditPlan) -> None:
-        self._matcher = Matcher(plan.groups, plan.matching)
+        self._matcher = matcher_of(plan.groups, plan.matching)
         self._groups = {group.name for group in plan.groups}
         columns = plan.matching.columns
         met = (one for one in plan.intersections if set(one) <= set(columns))

@@ -1,5 +1,6 @@
 """Finds the terms of a lexicon in a text, and sums the relevance of these mentions."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -207,6 +208,23 @@ def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
         for i, word in enumerate(words)
         if i not in hyphens
     ]
+
+
+_latest: deque[tuple[tuple[EntityGroup, ...], Matching, Matcher]] = deque(maxlen=4)
+
+
+def matcher_of(groups: tuple[EntityGroup, ...], rules: Matching) -> Matcher:
+    """The matcher of a plan's groups, which every shard of the plan shares in a process.
+
+    To build the tree of a lexicon takes tens of milliseconds, for which the device would wait.
+    Raises as `Matcher`.
+    """
+    for given, ruled, known in tuple(_latest):
+        if given is groups and ruled == rules:
+            return known
+    made = Matcher(groups, rules)
+    _latest.append((groups, rules, made))
+    return made
 
 
 def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Mention]:
