@@ -9,6 +9,7 @@ from transexplain.errors import ConfigurationError, ItemError
 from transexplain.explaining.answer_loop import AnswerRequest, Per
 from transexplain.explaining.answer_loop import explain_answers as _explain
 from transexplain.methods import facts_of
+from transexplain.methods.method_table import GRADIENT, RELEVANCE
 from transexplain.models.answer_reading import Value
 from transexplain.models.language_model import LanguageModel
 from transexplain.models.load_language import load_language_model
@@ -19,6 +20,8 @@ from transexplain.types.prompts import AnswerAttribution, Prompt
 from transexplain.types.scores import MethodSpec
 
 OnError = Literal["raise", "record"]
+#: methods that need no more of a position than its vector at the input layer
+_OF_PICTURES = {*RELEVANCE, *GRADIENT}
 
 __all__ = ["attribute_context", "explain_answers", "load_language_model"]
 
@@ -39,8 +42,9 @@ def explain_answers(
 
     Args:
         model: what `load_language_model` gave.
-        prompts: a text, a mapping of the names of its parts to their texts, a `Prompt`, token
-            numbers (`{"input_ids": [...]}`), an `Item` with one of these, or a list of these.
+        prompts: a text, a mapping of the names of its parts to their texts, a `Prompt` (of a
+            model that reads pictures with one), token numbers (`{"input_ids": [...]}`), an `Item`
+            with one of these, or a list of these.
         method: name in the method registry, or a MethodSpec with its parameters.
         target: `next` (the predicted token), `next:<token>`, `contrast:<a>-<b>`,
             `continuation:<text>`, `continuation` (the prompt's own), `generate:<n>` (what the
@@ -145,6 +149,11 @@ def _request(
     spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
     if "text" not in facts_of(spec.name).modalities:
         raise ConfigurationError(f"method {spec.name!r} is not for texts")
+    if model.pictures is not None and spec.name not in _OF_PICTURES:
+        raise ConfigurationError(
+            f"method {spec.name!r} is not for prompts with pictures, which are explained by rules "
+            "or gradients: choose another, such as lrp"
+        )
     targets = target if isinstance(target, list | tuple) else [target]
     return AnswerRequest(
         method=replace(spec, params={**spec.params, **params}),

@@ -109,6 +109,11 @@ REDUCTIONS: dict[str, Example] = {
 FILLS: dict[str, Example] = {
     "masked_fill": lambda x: x.masked_fill(MASK, 2.0),
     "masked_fill_": lambda x: fresh(x).masked_fill_(mask=MASK, value=0.5),
+    "masked_scatter": lambda x: (
+        x.masked_scatter(MASK, 2 * x[:, MASK].flip(1))
+        + x.masked_scatter(MASK, FULL.expand(x.shape)[:, MASK])
+        + FULL.expand(x.shape).masked_scatter(MASK, 2 * x[:, MASK])
+    ),
     "where": lambda x: torch.where(MASK, x, FULL) + x.where(MASK, 1.5 * x) + FULL.where(MASK, x),
     "__setitem__": assigned,
     "copy_": copied,

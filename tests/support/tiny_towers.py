@@ -82,3 +82,16 @@ def picture(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
     """Noise, (width, height) pixels."""
     values = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3))
     return Image.fromarray(values.astype(np.uint8))
+
+
+def llava(language: str = "llama") -> nn.Module:
+    """A LLaVA with random weights: CLIP's tower, a language model, and `<mask>` for pictures."""
+    words = {**_SIZES, "vocab_size": 330, "max_position_embeddings": 64, **_IDS}
+    config = transformers.LlavaConfig(
+        vision_config={**_PICTURES, "model_type": "clip_vision_model"},
+        text_config={**words, "model_type": language},
+        image_token_index=3,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return randomised(transformers.LlavaForConditionalGeneration(config))

@@ -123,6 +123,18 @@ def assignment(mode: RelevanceMode, call: Call) -> Any:
     mark_seen([x])
 
 
+def masked_scatter(mode: RelevanceMode, call: Call) -> Any:
+    """Places take another tensor's values in order; what stays or comes is booked if constant."""
+    x, mask, source = call.argument(0, "input", None), *call.args[1:3]
+    stays = None if mode.carries(x) else x.detach()
+    comes = None if mode.carries(source) else torch.zeros_like(x).masked_scatter(mask, source)
+    out = call.run()
+    taken = mask.expand_as(out)
+    mode.books.constant(out, stays, "fill", where=~taken)
+    mode.books.constant(out, comes, "fill", where=taken)
+    return out
+
+
 def scatter(mode: RelevanceMode, call: Call) -> Any:
     """Sums into chosen places: linear; what they start from is booked if constant."""
     x = call.argument(0, "input", None)

@@ -1,14 +1,16 @@
 """Explains the answers of language models: the tokens of one prompt share a forward pass."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transexplain.data.picture_places import picture_at
 from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.explaining.answer_records import ExplainedTokens, record, summed
@@ -19,11 +21,12 @@ from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.models.answer_reading import DECODER, POSITIONS, TOKENS, Value
 from transexplain.models.language_model import LanguageModel
 from transexplain.models.loaded_model import Encoded
+from transexplain.models.prompt_encoder import PICTURE
 from transexplain.types.answer_targets import AnswerTarget
-from transexplain.types.items import Item, ItemFailure, ResolvedTarget
+from transexplain.types.items import Item, ItemFailure, PatchGrid, ResolvedTarget
 from transexplain.types.prompts import AnswerAttribution, Prompt
 from transexplain.types.scores import MethodSpec
-from transexplain.types.tokens import Tokens
+from transexplain.types.tokens import NO_WORD, Tokens
 
 #: one attribution for each token of an answer, or one for the sum of their log-probabilities
 Per = Literal["token", "answer"]
@@ -85,20 +88,44 @@ def _explained(
 ) -> list[AnswerAttribution]:
     encoded_before = isinstance(item.content, Mapping) and "input_ids" in item.content
     prompt = None if encoded_before else Prompt.of(item.content)
+    seen, prompt = _picture(model, item, prompt)
     plain = item if prompt is None else _with_text(item, prompt.text)
     encoded = read_prompt(model, plain, prompt)
+    if seen is not None:
+        encoded = replace(encoded, inputs={**encoded.inputs, PICTURE: seen.inputs[PICTURE]})
     own = None if prompt is None else prompt.continuation
     reading = reading_of(model, encoded, target, own)
     value: Value = "log-probability" if request.per == "answer" else request.value
     done: list[ExplainedTokens] = []
     for begin in range(0, len(reading.asked), request.window):
         some = reading.asked[begin : begin + request.window]
-        done += _window(model, reading, some, begin, target, request, value)
+        done += _window(model, reading, some, begin, target, request, value, seen)
     if request.per == "answer":
         # the decoder's positions come first, and the encoder's stay behind them
-        done = [summed(done, encoded.length if model.kind == "encoder-decoder" else 0)]
+        behind = 0 if seen is None else seen.length
+        done = [summed(done, encoded.length if model.kind == "encoder-decoder" else behind)]
     parts = () if prompt is None else tuple(prompt.spans())
-    return [record(one, model.kind, reading, parts, value) for one in done]
+    given = None if seen is None or prompt is None else (seen, prompt.picture)
+    return [record(one, model.kind, reading, parts, value, given) for one in done]
+
+
+def _picture(
+    model: LanguageModel, item: Item, prompt: Prompt | None
+) -> tuple[Encoded | None, Prompt | None]:
+    """A prompt's picture as the model takes it, and the prompt with room for it; ItemError."""
+    given = None if prompt is None else prompt.picture
+    if model.pictures is None:
+        if given is not None:
+            raise ItemError("no-pictures", f"{model!r} reads no pictures")
+        return None, prompt
+    if prompt is None or given is None:
+        raise ItemError(
+            "no-picture",
+            "this model reads a picture in every prompt: give it a text and its picture, "
+            "Prompt.of(text, picture=...)",
+        )
+    opened = picture_at(given) if isinstance(given, str | Path) else given
+    return model.pictures.read(item, opened), model.pictures.placed(prompt)
 
 
 def _with_text(item: Item, text: str) -> Item:
@@ -113,12 +140,15 @@ def _window(
     target: AnswerTarget,
     request: AnswerRequest,
     value: Value,
+    seen: Encoded | None,
 ) -> list[ExplainedTokens]:
     """The tokens of a window of an answer, from its token `begin` on."""
     read = read_until(model, reading, begin + len(asked))
+    if seen is not None:
+        read = _with_patches(read, seen)
     pairs = [(one.token,) if one.against is None else (one.token, one.against) for one in asked]
     work = read.length * len(asked) * model.parameters
-    copied = request.per == "token" and len(asked) > 1 and work <= _COPIED
+    copied = request.per == "token" and len(asked) > 1 and work <= _COPIED and seen is None
     every = list(range(len(asked)))
     groups = [[place] for place in every] if copied else [every]
     rows = [asking(read, [asked[k] for k in some], [pairs[k] for k in some]) for some in groups]
@@ -208,8 +238,25 @@ def read_until(model: LanguageModel, reading: Reading, tokens: int) -> Encoded:
     )
 
 
+def _with_patches(read: Encoded, seen: Encoded) -> Encoded:
+    """A prompt whose words are followed by the positions of its picture, as its input layer has."""
+    tokens, grid = Tokens.of(read.features), seen.features  # type: ignore[arg-type]
+    assert isinstance(grid, PatchGrid)
+    nothing = np.zeros(seen.length, np.int32)
+    features = Tokens(
+        starts=np.concatenate([tokens.starts, nothing]),
+        ends=np.concatenate([tokens.ends, nothing]),
+        words=np.concatenate([tokens.words, nothing + NO_WORD]).astype(np.int32),
+        special=np.concatenate([tokens.special, np.arange(seen.length) < grid.prefix]),
+        pieces=[*tokens.texts, *[""] * seen.length],
+    )
+    return replace(read, features=features, length=read.length + seen.length)
+
+
 def _continued(name: str, row: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
     """What an input holds on the answer's positions: the tokens, a mask of ones, the last type."""
+    if name == PICTURE:
+        return row[:0]
     if name == "input_ids":
         return answer
     if name == "attention_mask":

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from transexplain.explaining.answer_tokens import Asked, Reading
+from transexplain.methods.batch_explanation import split
 from transexplain.models.answer_reading import LanguageKind, Value
+from transexplain.models.loaded_model import Encoded
 from transexplain.types.items import Attribution, Ledger
 from transexplain.types.prompts import AnswerAttribution
 
@@ -65,14 +67,41 @@ def _sum_of(one: Ledger, other: Ledger) -> Ledger:
     return Ledger(**found)
 
 
+def picture_of(
+    one: Attribution, seen: Encoded, behind: int, picture: Any, name: str
+) -> Attribution:
+    """The last `behind` positions of an attribution as that of the prompt's picture."""
+    relevance, grid = split(one.relevance[-behind:], seen.features)
+    made = replace(
+        one,
+        relevance=relevance.copy(),
+        prefix_relevance=grid,
+        features=seen.features,
+        class_name=name,
+        text=None,
+    )
+    return made.over(picture) if picture is not None else made
+
+
+def _read_text(reading: Reading, read: int) -> Any:
+    """The text of the first `read` positions; None where the prompt was given as numbers."""
+    if reading.text is None or read <= reading.prompt.length:
+        return reading.text and reading.prompt.item.content
+    return reading.text[: int(reading.features.ends[read - 1])]
+
+
 def record(
     one: ExplainedTokens,
     kind: LanguageKind,
     reading: Reading,
     parts: tuple[tuple[str, int, int], ...],
     value: Value,
+    seen: tuple[Encoded, Any] | None = None,
 ) -> AnswerAttribution:
-    """The attribution of the prompt's positions and of the answer's before the explained token."""
+    """The attribution of the prompt's positions and of the answer's before the explained token.
+
+    `seen` is the prompt's picture, as the model takes it and as it was given.
+    """
     given = {name: getattr(one.attribution, name) for name in _GIVEN}
     relevance, prompt = one.attribution.relevance, reading.prompt.length
     last = max(asked.position for asked in one.asked)
@@ -82,22 +111,21 @@ def record(
     elif kind == "causal":
         relevance = relevance[: last + 1]
     read = len(relevance)
-    text = reading.text
-    if text is not None and kind != "masked":
-        whole = reading.prompt.item.content
-        text = whole if read <= prompt else text[: int(reading.features.ends[read - 1])]
     notes = one.attribution.notes + ((_LOGARITHM,) if value == "log-probability" else ())
     given |= {
         "relevance": relevance,
         "features": reading.features[:read],
-        "text": text,
+        "text": reading.text if kind == "masked" else _read_text(reading, read),
         "rank": one.step or 0,
         "notes": notes,
     }
+    token = reading.answer_text if one.step is None else one.asked[0].name
+    if seen is not None:
+        given["patches"] = picture_of(one.attribution, seen[0], seen[0].length, seen[1], token)
     return AnswerAttribution(
         **given,
         step=one.step,
-        token=reading.answer_text if one.step is None else one.asked[0].name,
+        token=token,
         log_probability=one.log_probability,
         answer=reading.answer_text,
         answer_ids=reading.answer,

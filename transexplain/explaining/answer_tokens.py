@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from transexplain.errors import ItemError
 from transexplain.models.language_model import LanguageModel
 from transexplain.models.loaded_model import Encoded
+from transexplain.models.prompt_encoder import PICTURE
 from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.pairs import DIVIDER
@@ -108,7 +109,7 @@ def _answer(
         if room is not None and model.kind == "causal":
             # the last token of an answer is predicted and never read
             count = min(count, room - len(ids) + 1)
-        found = model.generate(ids, count)
+        found = model.generate(ids, count, prompt.inputs.get(PICTURE))
         if not found:
             raise ItemError("empty-answer", "the model ends its answer before the first token")
         return found

@@ -257,6 +257,18 @@ def processor_transform(processor: Any) -> Callable[[Image.Image], Tensor]:
     return _ProcessorTransform(processor)
 
 
+def transform_of(processor: Any) -> Any:
+    """What a user gave to read pictures with, as a function of a picture; None stays None."""
+    own = getattr(processor, "image_processor", processor)  # a processor of both sides holds it
+    is_library = type(own).__module__.partition(".")[0] == "transformers"
+    return processor_transform(own) if is_library else own
+
+
+def read_transform(folder: Path) -> Callable[[Image.Image], Tensor]:
+    """The transform of pictures of a folder; raises ModelLoadError without an image processor."""
+    return processor_transform(_processor(folder))
+
+
 def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
@@ -325,6 +337,7 @@ def _factory(task: str) -> Any:
         "masked": transformers.AutoModelForMaskedLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
         TOWERS: transformers.AutoModel,
+        "pictures": transformers.AutoModelForImageTextToText,
     }[task]
 
 

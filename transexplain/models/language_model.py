@@ -15,7 +15,15 @@ from transexplain.models.calling import Caller, eval_mode, logits_of
 from transexplain.models.input_layer import Sites, find_embeddings
 from transexplain.models.input_layer_search import FORWARD_ERRORS, first_sites, text_sites
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.models.prompt_encoder import PromptEncoder
+from transexplain.models.picture_prompts import (
+    PromptPictures,
+    WordsAndPatches,
+    reads_pictures,
+    with_pictures,
+    words_of,
+)
+from transexplain.models.pixel_bytes import Transform
+from transexplain.models.prompt_encoder import PICTURE, PromptEncoder
 from transexplain.models.text_length import capacity
 from transexplain.models.two_sides import TwoSides, tables
 
@@ -32,6 +40,7 @@ class LanguageModel:
     reader: LoadedModel  #: a classifier over a few tokens at the next position
     vocabulary: int
     start: int | None = None  #: the token that a decoder begins with
+    pictures: PromptPictures | None = None  #: how prompts have pictures; None: they have none
     _answering: dict[tuple[int, Value], LoadedModel] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -85,6 +94,8 @@ class LanguageModel:
         Raises ModelLoadError where there are fewer than two different words, or one that is
         several tokens.
         """
+        if self.pictures is not None:
+            raise ModelLoadError(f"{self!r} reads a picture in every prompt: it is no classifier")
         tokens = tuple(self._token(word) for word in words)
         if len(tokens) < 2 or len({*tokens}) < len(tokens):
             raise ModelLoadError(
@@ -134,9 +145,11 @@ class LanguageModel:
         return int(logits[0].argmax())
 
     @torch.no_grad()
-    def generate(self, ids: Sequence[int], count: int) -> list[int]:
+    def generate(
+        self, ids: Sequence[int], count: int, picture: torch.Tensor | None = None
+    ) -> list[int]:
         """At most `count` tokens that the model goes on with, each the likeliest; the end token
-        and what would stand behind it left out.
+        and what would stand behind it left out. `picture` (3, H, W) is that of the prompt.
 
         Raises EngineError for a masked model, and one that cannot generate.
         """
@@ -144,10 +157,12 @@ class LanguageModel:
             raise EngineError(f"{self!r} generates no text")
         device = self.encoder.device
         given = torch.tensor([list(ids)], device=device)
+        more = {} if picture is None else {PICTURE: picture[None].to(device)}
         with eval_mode(self.module):
             found = self.module.generate(  # type: ignore[operator]
                 given,
                 attention_mask=torch.ones_like(given),
+                **more,
                 generation_config=_greedy(self.module, count),
             )[0].tolist()
         begun = 1 if self.kind == "encoder-decoder" else len(ids)
@@ -183,6 +198,12 @@ def _greedy(module: Any, count: int) -> Any:
 def kind_of(module: Any) -> LanguageKind:
     """What kind of language model a module of transformers is; ModelLoadError where it is none."""
     kind = kind_of_class(type(module).__name__)
+    if kind is None and reads_pictures(module):
+        raise ModelLoadError(
+            f"{type(module).__name__} reads pictures in prompts: give its tokenizer and its image "
+            "processor, load_language_model(model, tokenizer, processor=...), or kind='causal' for "
+            "prompts without"
+        )
     if kind is None:
         raise ModelLoadError(
             f"{type(module).__name__} has no language-model head; load the model with "
@@ -212,28 +233,24 @@ def assemble_language(
     tokenizer: Any | None,
     origin: Origin,
     answers: Sequence[tuple[str, int]] = (),
+    transform: Transform | None = None,
 ) -> LanguageModel:
     """A language model with its input layers found.
 
     `answers` are the classes of its `reader`: a name and a token each; default: a few tokens that
-    show where the input layer is. Raises ModelLoadError.
+    show where the input layer is; `transform` reads the pictures of prompts. Raises
+    ModelLoadError.
     """
     checked_tokenizer(tokenizer)
     two = kind == "encoder-decoder"
-    seen = TwoSides(module) if two else module
+    pictures, seen = _one_place(module, kind, tokenizer, transform)
     embeddings = tables(module) if two else find_embeddings(module)
     vocabulary = int(getattr(next(iter(embeddings), None), "num_embeddings", 0))
     encoder = _encoder(seen, kind, tokenizer, embeddings, vocabulary)
-    base = Caller.of(seen, "text")
-    probed = range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))
-    named = list(answers) or [(str(token), token) for token in probed]
-    caller = AnswerCaller(
-        **{one.name: getattr(base, one.name) for one in fields(base)},
-        kind=kind,
-        answers=tuple(token for _, token in named),
-        mask=encoder.mask,
-        start=_start(module) if two else 0,
-    )
+    named = list(answers) or _probed(vocabulary)
+    answered = tuple(token for _, token in named)
+    start = _start(module) if two else 0
+    caller = _asking(seen, kind, answered, mask=encoder.mask, start=start)
     encoder.takes = caller.takes
     sites = _sites(seen, kind, caller, embeddings, encoder)
     names = tuple(name for name, _ in named)
@@ -246,10 +263,36 @@ def assemble_language(
         caller=caller,
         located=lambda: sites,
     )
-    start = caller.start if two else None
     return LanguageModel(
-        module=module, kind=kind, reader=reader, vocabulary=vocabulary, start=start
+        module=module,
+        kind=kind,
+        reader=reader,
+        vocabulary=vocabulary,
+        start=caller.start if two else None,
+        pictures=pictures,
     )
+
+
+def _one_place(
+    module: nn.Module, kind: LanguageKind, tokenizer: Any, transform: Transform | None
+) -> tuple[PromptPictures | None, nn.Module]:
+    """How prompts have pictures, and a module in which all that is read passes one place."""
+    if transform is not None:
+        return with_pictures(module, tokenizer, transform)
+    return None, TwoSides(module) if kind == "encoder-decoder" else module
+
+
+def _asking(
+    seen: nn.Module, kind: LanguageKind, answers: tuple[int, ...], *, mask: int | None, start: int
+) -> AnswerCaller:
+    base = Caller.of(seen, "text")
+    own = {one.name: getattr(base, one.name) for one in fields(base)}
+    return AnswerCaller(**own, kind=kind, answers=answers, mask=mask, start=start)
+
+
+def _probed(vocabulary: int) -> list[tuple[str, int]]:
+    """A few tokens by their numbers, from all over the vocabulary."""
+    return [(str(one), one) for one in range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))]
 
 
 def _encoder(
@@ -262,7 +305,7 @@ def _encoder(
     first = next((one for part in embeddings for one in part.parameters()), None)
     encoder = PromptEncoder(
         tokenizer,
-        limit=capacity(module, tokenizer),
+        limit=capacity(words_of(module), tokenizer),
         usual=None,
         padding=padding_of(module, tokenizer),
         vocabulary=vocabulary or None,
@@ -309,7 +352,7 @@ def _sites(
     encoder: PromptEncoder,
 ) -> Sites:
     """Where the input layers are; ModelLoadError where the model cannot be run."""
-    if isinstance(module, TwoSides):
+    if isinstance(module, TwoSides | WordsAndPatches):
         return Sites(block=None, embeddings=(module.joined,))
     rows = encoder.vocabulary or 16
     row = [(rows // 2 + step) % rows for step in range(5)]

@@ -32,6 +32,7 @@ def load_language_model(
     tokenizer: Any = None,
     *,
     kind: LanguageKind | None = None,
+    processor: Any = None,
     dtype: Any = None,
     device: str | None = None,
 ) -> LanguageModel:
@@ -41,6 +42,8 @@ def load_language_model(
         source: a directory with config.json and safetensors, a hub id, or a module of
             transformers with a language-model head; it stays as it is.
         tokenizer: of a module in memory, a fast one; without one prompts are token numbers.
+        processor: of a module in memory that reads pictures in prompts (LLaVA): an image processor,
+            or a function from an RGB picture to (3, H, W).
         kind: `causal`, `masked` or `encoder-decoder`; default: what the configuration, or the
             class of the module, says.
         dtype: that files are loaded as: float32 (the default), float64, bfloat16 or float16.
@@ -51,27 +54,42 @@ def load_language_model(
     if kind not in (None, "causal", "masked", "encoder-decoder"):
         raise ModelLoadError(f"kind is causal, masked or encoder-decoder, not {kind!r:.80}")
     if isinstance(source, nn.Module):
-        _, place = placed(source)
-        name = f"{type(source).__module__}.{type(source).__qualname__}"
-        origin = Origin(
-            source=f"{_WRAPPED}{name}", digest=digest_of_module(source), device=str(place)
-        )
-        found = kind or kind_of(source)
-        return assemble_language(source.eval(), kind=found, tokenizer=tokenizer, origin=origin)
-    if not isinstance(source, str | Path) or tokenizer is not None:
+        return _in_memory(source, tokenizer, processor, kind)
+    if not isinstance(source, str | Path) or tokenizer is not None or processor is not None:
         raise ModelLoadError(
             "a language model is a directory, a hub id, or a module of transformers with its "
             f"tokenizer, not {source!r:.80}"
         )
     folder, text = _folder(source)
+    config = read_config(folder)
+    pictures = kind is None and _has_pictures(config)
     given, read, origin = huggingface.read_language_model(
         folder,
-        kind or _kind_of_config(read_config(folder), text),
+        "pictures" if pictures else kind or _kind_of_config(config, text),
         source=text,
         dtype=torch_dtype(str(dtype or "float32").removeprefix("torch.")),
         device=place_of(str(device or "cpu")),
     )
-    return assemble_language(given, kind=kind or kind_of(given), tokenizer=read, origin=origin)
+    transform = huggingface.read_transform(folder) if pictures else None
+    found = "causal" if pictures else kind or kind_of(given)
+    return assemble_language(given, kind=found, tokenizer=read, origin=origin, transform=transform)
+
+
+def _in_memory(
+    module: nn.Module, tokenizer: Any, processor: Any, kind: LanguageKind | None
+) -> LanguageModel:
+    _, place = placed(module)
+    name = f"{type(module).__module__}.{type(module).__qualname__}"
+    transform = huggingface.transform_of(processor)
+    return assemble_language(
+        module.eval(),
+        kind=kind or ("causal" if transform is not None else kind_of(module)),
+        tokenizer=tokenizer,
+        origin=Origin(
+            source=f"{_WRAPPED}{name}", digest=digest_of_module(module), device=str(place)
+        ),
+        transform=transform,
+    )
 
 
 def load_answers(source: str, *, dtype: Any = None, device: str | None = None) -> LoadedModel:
@@ -114,9 +132,25 @@ def language_kind(source: str) -> LanguageKind | None:
         config = read_config(_folder(source)[0])
     except ModelLoadError:  # whoever loads it says what is wrong
         return None
+    if _has_pictures(config):
+        return "causal"
     names = config.get("architectures")
     known = names if isinstance(names, list) else []
     return next((kind for name in known if (kind := kind_of_class(str(name)))), None)
+
+
+def _has_pictures(config: dict[str, Any]) -> bool:
+    """Whether a configuration is of a model that puts pictures in the place of a token.
+
+    One that transformers knows as a language model too (Gemma 3) is loaded as that.
+    """
+    from transformers.models.auto import modeling_auto
+
+    known = {*map(str, modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values())}
+    named = {*map(str, config.get("architectures") or ())}
+    if any(kind_of_class(name) for name in named):
+        return False
+    return bool(known & named) and bool({"image_token_id", "image_token_index"} & {*config})
 
 
 def _kind_of_config(config: dict[str, Any], source: str) -> LanguageKind:

@@ -65,9 +65,7 @@ def _in_memory(module: nn.Module, tokenizer: Any, processor: Any) -> TwoTowers:
     _, place = placed(module)
     name = f"{type(module).__module__}.{type(module).__qualname__}"
     origin = Origin(source=f"{_WRAPPED}{name}", digest=digest_of_module(module), device=str(place))
-    own = getattr(processor, "image_processor", processor)  # a processor of both sides holds it
-    is_library = type(own).__module__.partition(".")[0] == "transformers"
-    transform = huggingface.processor_transform(own) if is_library else own
+    transform = huggingface.transform_of(processor)
     return assemble_towers(module.eval(), tokenizer=tokenizer, transform=transform, origin=origin)
 
 

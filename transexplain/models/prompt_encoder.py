@@ -21,8 +21,10 @@ from transexplain.models.token_spans import tokens_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.tokens import Tokens
 
+#: (3, H, W) the picture of a prompt
+PICTURE = "pixel_values"
 #: inputs that no padding belongs to
-_ASKED = (POSITIONS, TOKENS, DECODER)
+_ASKED = (POSITIONS, TOKENS, DECODER, PICTURE)
 
 
 class PromptEncoder(TextEncoder):
@@ -68,7 +70,7 @@ class PromptEncoder(TextEncoder):
 
     def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """As of texts; items that ask about tokens are copies of one prompt, without padding."""
-        if not encoded or POSITIONS not in encoded[0].inputs:
+        if not encoded or not {POSITIONS, PICTURE} & {*encoded[0].inputs}:
             return super().padded(encoded)
         inputs = {
             name: on_device(torch.stack([one.inputs[name] for one in encoded]), self.device)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
@@ -22,6 +21,7 @@ from transexplain.models.input_layer_search import (
     text_sites,
 )
 from transexplain.models.loaded_model import TOLERANCES, Encoded, LoadedModel
+from transexplain.models.picture_prompts import shape_of
 from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_length import capacity
 from transexplain.models.tower_sides import (
@@ -145,7 +145,7 @@ def _base(module: nn.Module, side: Side, main: str) -> dict[str, Any]:
 
 def _picture_side(module: nn.Module, transform: Transform, origin: Origin) -> LoadedModel:
     dtype, device = placed(module)
-    shape = _shape(module, transform)
+    shape = shape_of(transform)
     pictures = probing_pictures(shape, dtype, device)
     tower = Tower.of(module, "picture", {"pixel_values": pictures[:1]})
     base = _base(module, "picture", "pixel_values")
@@ -160,22 +160,6 @@ def _picture_side(module: nn.Module, transform: Transform, origin: Origin) -> Lo
         caller=TowerCaller(**base, opposite=_first(tower, Caller(**base), pictures[1:2])),
         located=lambda: sites,
     )
-
-
-def _shape(module: nn.Module, transform: Transform) -> tuple[int, int, int]:
-    try:
-        shape = tuple(transform(Image.new("RGB", (96, 64), (128, 128, 128))).shape)
-    except Exception as error:  # numbers of its configuration that fit no picture
-        raise ModelLoadError(
-            f"the image processor of {type(module).__name__} cannot read a picture: {error}"
-        ) from error
-    if len(shape) != 3:
-        raise ModelLoadError(
-            f"the image processor of {type(module).__name__} gives pictures of shape {shape} where "
-            "(3, H, W) is needed; models that cut a picture into a list of patches themselves "
-            "are not supported"
-        )
-    return shape[0], shape[1], shape[2]
 
 
 def _first(module: nn.Module, caller: Caller, values: Tensor) -> Tensor:

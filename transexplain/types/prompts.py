@@ -1,7 +1,7 @@
 """Prompts of language models in named parts, and what explains a token of the answer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transexplain.errors import ConfigurationError
@@ -10,6 +10,7 @@ from transexplain.types.tokens import Tokens
 
 ANSWER = "answer"  #: the segment of the answer's own tokens
 SPECIAL = "special tokens"  #: the segment of what frames a prompt
+PICTURE = "picture"  #: the segment of a prompt's picture
 WHOLE = "prompt"  #: the segment of a prompt without named parts
 
 
@@ -23,14 +24,16 @@ class Prompt:
 
     parts: tuple[tuple[str, str], ...]  #: name and text of each, in order
     continuation: str | None = None  #: what the target `continuation` explains
+    picture: Any = field(default=None, compare=False)  #: of a model that reads pictures in prompts
 
     @classmethod
-    def of(cls, given: Any, continuation: str | None = None) -> "Prompt":
+    def of(cls, given: Any, continuation: str | None = None, picture: Any = None) -> "Prompt":
         """A text, or a mapping of names to texts; raises ConfigurationError for anything else."""
         if isinstance(given, Prompt):
-            return given if continuation is None else replace(given, continuation=continuation)
+            more = {"continuation": continuation, "picture": picture}
+            return replace(given, **{k: v for k, v in more.items() if v is not None})
         if isinstance(given, str):
-            return cls(parts=((WHOLE, given),), continuation=continuation)
+            return cls(parts=((WHOLE, given),), continuation=continuation, picture=picture)
         if not isinstance(given, Mapping) or not given:
             raise ConfigurationError(
                 f"a prompt cannot be {given!r:.80}; it is a text, or a mapping of the names of its "
@@ -39,9 +42,9 @@ class Prompt:
         for name, text in given.items():
             if not isinstance(name, str) or not isinstance(text, str):
                 raise ConfigurationError(f"part {name!r} of the prompt is no text: {text!r:.80}")
-            if name in (ANSWER, SPECIAL):
+            if name in (ANSWER, SPECIAL, PICTURE):
                 raise ConfigurationError(f"a part of a prompt cannot be called {name!r}")
-        return cls(parts=tuple(given.items()), continuation=continuation)
+        return cls(parts=tuple(given.items()), continuation=continuation, picture=picture)
 
     @property
     def text(self) -> str:
@@ -85,6 +88,8 @@ class AnswerAttribution(Attribution):
     answer_ids: tuple[int, ...]  #: its tokens
     answer_from: int  #: the first position that belongs to the answer
     parts: tuple[tuple[str, int, int], ...]  #: name, first and last + 1 character of prompt parts
+    #: the relevance of a prompt's picture, to be drawn like that of any picture; None: it has none
+    patches: Attribution | None = None
 
     def segments(self) -> list[Segment]:
         """Every part of the prompt, the answer so far, and special tokens, with their sums.
@@ -107,6 +112,9 @@ class AnswerAttribution(Attribution):
                     self.parts[-1][0],
                 )
             names.setdefault(name, []).append(value)
+        if self.patches is not None:
+            seen = self.patches
+            names[PICTURE] = [*seen.relevance.flatten().tolist(), *seen.prefix_relevance]
         return [
             Segment(name=name, tokens=len(values), relevance=float(sum(values)))
             for name, values in names.items()
