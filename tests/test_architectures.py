@@ -1,5 +1,6 @@
 """One engine for many architectures: same logits, a closed ledger, batches change nothing."""
 
+import csv
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,12 +12,10 @@ from architectures_measured import Ready, explained, ready
 from everyday import only
 
 from transexplain.engine.composites import COMPOSITES
-from transexplain.errors import EngineError
 from transexplain.models.loaded_model import Encoded
 from transexplain.types.items import Attribution, Item
 
-COVERED = [name for name, one in ARCHITECTURES.items() if one.refused_for is None]
-REFUSED = [name for name, one in ARCHITECTURES.items() if one.refused_for is not None]
+COVERED = list(ARCHITECTURES)
 #: what the test command of the README explains by every composite
 TWELVE = (
     *("BERT", "DeBERTa-v2", "ModernBERT", "XLNet", "GPT-2", "Llama", "Mixtral", "T5"),
@@ -146,19 +145,17 @@ def _check_input_layer(name: str) -> None:
     torch.testing.assert_close(swapped, wanted, rtol=0, atol=tolerance * float(wanted.abs().max()))
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_covered_is_refused_by_name(name: str) -> None:
-    operator = ARCHITECTURES[name].refused_for
-    with pytest.raises(EngineError, match=f"operator '{operator}'"):
-        explained(name, "lrp", ready(name).items[:1])
-    if not ARCHITECTURES[name].beside:
-        _check_input_layer(name)
-
-
 def test_there_are_enough_architectures() -> None:
     assert len(COVERED) >= 75
     kinds = {(one.source, one.kind) for one in ARCHITECTURES.values()}
     assert len(kinds) == 5
+
+
+def test_the_peer_was_measured_on_every_architecture() -> None:
+    assert list(support_table.of_peer()) == list(ARCHITECTURES)
+    with support_table.FILE.open(encoding="utf-8", newline="") as file:
+        written = [row["autoLRP 0.2"] for row in csv.DictReader(file)]
+    assert written == list(support_table.of_peer().values())
 
 
 @pytest.mark.exhaustive  # measures every architecture once more

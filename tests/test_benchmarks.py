@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny_audit import make_audit
 
 from benchmarks import (
     attention_only,
+    autolrp_architectures,
     corrected_rows,
     fleet_results,
     graphs,
@@ -33,7 +35,8 @@ from benchmarks.gpu_tasks import tasks_of
 from benchmarks.host_stages import REST, STAGES, Stopwatch
 from benchmarks.host_stand_in import StandIn
 from transexplain.data.shard_reader import make_shards
-from transexplain.engine.composites import COMPOSITES
+from transexplain.engine.composites import COMPOSITES, composite
+from transexplain.engine.propagate import propagate
 from transexplain.store import results, runs, shards
 from transexplain.store.part_reading import Part
 from transexplain.store.part_summary import summary_of
@@ -579,3 +582,38 @@ def test_graph_transformers_are_trained_explained_and_drawn(
     assert pictures == ([".png"] if name == "superpixels" else [".svg"] * 2 * graphs.SHOWN)
     graphs.main([*options, *few])
     assert "training on" not in capsys.readouterr().out, "the trained model is read again"
+
+
+@pytest.mark.parametrize(
+    ("kept", "leaks", "judged"),
+    [(1.0, 0.0, ("yes", "yes", "yes")), (0.5, 0.1, ("yes", "no", "no")), (0.0, 0.0, ("no",) * 3)],
+)
+def test_a_peer_is_judged(
+    monkeypatch: pytest.MonkeyPatch, kept: float, leaks: float, judged: tuple[str, ...]
+) -> None:
+    """In the place of autoLRP `lrp` itself, of which some is lost, or goes to another item."""
+
+    def peer(model: Any, batch: Any, classes: Any) -> autolrp_architectures.Found:
+        items = len(classes)
+        passes = propagate(
+            lambda taps: model.run(batch, at=model.default_at, taps=taps), composite("lrp"), items
+        )
+        logits = passes.logits.detach()
+        seed = torch.nn.functional.one_hot(torch.tensor(classes), logits.shape[1]) / logits
+        relevance = passes.relevance(seed) * kept
+        return autolrp_architectures.Found(relevance + leaks * relevance.roll(1, 0), logits)
+
+    monkeypatch.setattr(autolrp_architectures, "by_autolrp", peer)
+    row = autolrp_architectures.measured("BERT")
+    assert (row.runs, row.conserves, row.batches) == judged
+    if kept == 1:
+        assert float(row.gap) < 1e-12
+    elif kept:
+        assert row.why == "relevance of an item depends on the batch"
+
+
+def test_a_peer_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "autolrp", None)
+    row = autolrp_architectures.measured("BERT")
+    assert (row.runs, row.conserves, row.batches) == ("no", "no", "no")
+    assert row.why.startswith("ModuleNotFoundError")

@@ -269,11 +269,7 @@ def hooked(folder: Path) -> LoadedModel:
     return te.load_model(module.eval(), AutoTokenizer.from_pretrained(folder))
 
 
-COVERED = [
-    name
-    for name, one in ARCHITECTURES.items()
-    if one.source == "transformers" and one.refused_for is None
-]
+COVERED = [name for name, one in ARCHITECTURES.items() if one.source == "transformers"]
 METHODS = ["lrp", "attnlrp", "chefer-lrp", "gae", "integrated-gradients", "layer-gradcam", "lime"]
 
 

@@ -203,6 +203,33 @@ _DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+_HEADS = {"mamba_d_state": 4, "mamba_d_conv": 2, "mamba_n_heads": 4, "mamba_d_head": 8}
+_HEADS |= {"mamba_n_groups": 1, "mamba_chunk_size": 4, "mamba_expand": 2}
+_SCAN = {**_GROUPED_QUERY, "state_size": 4, "expand": 2, "conv_kernel": 2}
+_ONE_OF_TWO = ["mamba", "attention"]
+#: language models that read their text by a recurrence; transformers has no classifier of these
+SCANS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Bamba": ("Bamba", {**_GROUPED_QUERY, **_HEADS, "attn_layer_indices": [1]}),
+    "Falcon H1": ("FalconH1", {**_GROUPED_QUERY, **_HEADS, "mamba_d_ssm": 32}),
+    "Falcon Mamba": ("FalconMamba", {**_SCAN, "time_step_rank": 4}),
+    "Granite 4": (
+        "GraniteMoeHybrid",
+        {**_EXPERTS, **_HEADS, "layer_types": _ONE_OF_TWO, "shared_intermediate_size": 16},
+    ),
+    "LFM2": (
+        "Lfm2",
+        {**_GROUPED_QUERY, "conv_L_cache": 2, "block_multiple_of": 8}
+        | {"layer_types": ["conv", "full_attention"]},
+    ),
+    "Mamba": ("Mamba", {**_SCAN, "time_step_rank": 4}),
+    "Mamba 2": ("Mamba2", {**_SCAN, "num_heads": 4, "head_dim": 8, "n_groups": 1, "chunk_size": 4}),
+    "OLMo hybrid": ("OlmoHybrid", {**_GROUPED_QUERY, **_DELTA_NET}),
+    "RecurrentGemma": (
+        "RecurrentGemma",
+        {**_GROUPED_QUERY, "lru_width": 16, "attention_window_size": 4, "conv1d_width": 2}
+        | {"block_types": ["recurrent", "attention"]},
+    ),
+}
 _ENCODER_DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "BART": ("Bart", _SEQ2SEQ),
     "BigBird-Pegasus": ("BigBirdPegasus", {**_SEQ2SEQ, "attention_type": "original_full"}),

@@ -27,7 +27,6 @@ class Architecture:
     single: bool = False  #: runs in float32 only, its own code fails in float64
     gain: float = 1.0  #: on the noise of convolutions, where deep ones let the signal die out
     beside: bool = False  #: the item also bypasses the input layer: two streams, or a decoder
-    refused_for: str | None = None  #: the operator that the engine names when it refuses it
 
     @property
     def modality(self) -> str:

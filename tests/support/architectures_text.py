@@ -212,7 +212,7 @@ def text(
             ),
             casts=name in casts,
             single=name in SINGLE,
-            beside=name in ("Reformer", "T5Gemma"),
+            beside=name == "T5Gemma",
         )
         for name, (stem, settings) in table.items()
     ]

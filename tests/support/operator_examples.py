@@ -75,7 +75,25 @@ PRODUCTS: dict[str, Example] = {
     "dot": lambda x: torch.stack([torch.dot(row.flatten(), FULL.flatten()) for row in x])[:, None],
     "inner": lambda x: torch.inner(x, inputs(3, 6)),
     "outer": lambda x: torch.outer(x.flatten(), inputs(2)).view(len(x), -1),
+    "outer second": lambda x: torch.stack([inputs(2).outer(row.flatten()) for row in x]),
+    "inner second": lambda x: torch.inner(inputs(3, 6), x).permute(1, 0, 2),
+    "inner of an item": lambda x: torch.stack([torch.inner(row, row.roll(1, 0)) for row in x]),
+    "dot of an item": lambda x: (
+        torch.stack([row[0].dot(row[1]) * row[2, 3] for row in x])[:, None]
+        + torch.cat([torch.outer(row[0], row[1])[None] for row in x]).sum(2)
+    ),
     "tensordot": lambda x: torch.tensordot(x, inputs(6, 3), dims=1),
+    "tensordot second": lambda x: torch.tensordot(inputs(3, 4), x, dims=([1], [1])).transpose(0, 1),
+    "linalg_solve_triangular": lambda x: torch.linalg.solve_triangular(
+        x[..., :4], x[..., 4:], upper=False, unitriangular=True
+    ),
+    "linalg_solve_triangular right": lambda x: torch.linalg.solve_triangular(
+        3.0 * torch.eye(4) + torch.tanh(x[..., :4]), x.mT[:, :3], upper=True, left=False
+    ),
+    "linalg_solve_triangular constant": lambda x: (
+        torch.linalg.solve_triangular(inputs(4, 4) + 3.0 * torch.eye(4), x, upper=True)
+        + torch.linalg.solve_triangular(x[..., :4], FULL, upper=False, unitriangular=True)
+    ),
     "einsum": lambda x: torch.einsum("bij,bkj->bik", x, x) + torch.einsum("bij,jk->bik", x, FULL.T),
     "baddbmm": lambda x: torch.baddbmm(x, x[..., :4], x, beta=0.5, alpha=2.0),
     "addcmul": lambda x: torch.addcmul(x, x, FULL, value=0.5),
@@ -117,6 +135,15 @@ FILLS: dict[str, Example] = {
     "where": lambda x: torch.where(MASK, x, FULL) + x.where(MASK, 1.5 * x) + FULL.where(MASK, x),
     "__setitem__": assigned,
     "copy_": copied,
+    "scatter": lambda x: (
+        x.scatter(1, torch.tensor([[[2], [0]]]).expand(len(x), 2, 6), 0.5)
+        + torch.scatter(
+            FULL.expand(x.shape), 2, torch.tensor([3, 1]).expand(len(x), 4, 2), x[..., 1:3]
+        )
+    ),
+    "scatter_": lambda x: fresh(x).scatter_(
+        1, torch.tensor([[[2], [0]]]).expand(len(x), 2, 6), FULL[:2].expand(len(x), 2, 6)
+    ),
     "index_add": lambda x: x.index_add(1, torch.tensor([0, 0, 3]), x[:, :3]),
     "index_add_": lambda x: fresh(x).index_add_(
         1, torch.tensor([2]), FULL[:1].expand(len(x), 1, 6)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from toy_networks import inputs, seeded
 
 Example = Callable[[Tensor], Tensor]
+MASK = inputs(4, 6, seed=2) > 0
 CAUSAL = torch.ones(4, 4, dtype=torch.bool).tril()
 #: the third query sees nothing
 BLIND = CAUSAL & (torch.arange(4) != 2)[:, None]
@@ -71,6 +72,12 @@ ACTIVATIONS: dict[str, Example] = {
     "sin": torch.sin,
     "cos": torch.cos,
     "clamp": lambda x: x.clamp(-0.5, max=0.7) + torch.clamp(x, min=inputs(6)),
+    "clamp carried": lambda x: (
+        torch.clamp(x, x.roll(1, 1) - 0.5, max=x.mean(1, keepdim=True))
+        + x.abs().clamp(min=x.amax(-1, keepdim=True))
+    ),
+    "clamp_ carried": lambda x: (torch.tanh(x) + x).clamp_(x.roll(1, -1), torch.ones(6)),
+    "clamp_max carried": lambda x: torch.clamp_max(x, x.roll(1, 1)) + x.clip(x.flip(1)),
     "clamp_": in_place("clamp_", -0.5, 0.5),
     "clamp_min": lambda x: x.clamp_min(0.1),
     "clamp_max": lambda x: torch.clamp_max(x, 0.1),
@@ -78,6 +85,13 @@ ACTIVATIONS: dict[str, Example] = {
     "float_power": lambda x: torch.float_power(x, 2),
     "glu": lambda x: F.glu(x, dim=-1) + F.glu(x),
     "softmax": lambda x: torch.softmax(x @ inputs(6, 4), dim=-1) @ x + x.softmax(-1) * x,
+    "logsumexp": lambda x: (
+        torch.logsumexp(x, (1, 2))[:, None]
+        + x.logsumexp(-1)
+        + torch.logsumexp(x.masked_fill(MASK, -torch.inf), dim=1, keepdim=True)[:, 0, :4]
+    ),
+    "special_logsumexp": lambda x: torch.special.logsumexp(x, -1, keepdim=True) * x,
+    "exp of a softmax": lambda x: torch.exp(x - torch.logsumexp(x, -1, keepdim=True)) * x,
     "log_softmax": lambda x: F.log_softmax(x, -1) * x,
 }
 
@@ -145,4 +159,30 @@ ATTENTION: dict[str, Example] = {
         batch_first=True, padded=True, attn_mask=~CAUSAL
     ),
 }
-FUNCTIONS: dict[str, Example] = {**ACTIVATIONS, **ATTENTION}
+RECURRENT = {
+    "lstm": nn.LSTM(6, 3, num_layers=2, bidirectional=True, batch_first=True),
+    "lstm projected": nn.LSTM(6, 5, proj_size=3, bias=False),
+    "gru": nn.GRU(6, 3, bidirectional=True),
+    "gru layers": nn.GRU(6, 3, num_layers=2, batch_first=True, bias=False),
+}
+
+
+def recurrent(name: str) -> Example:
+    """Outputs at all steps, and the last states, of a recurrent layer."""
+    layer = seeded(RECURRENT[name], 5)
+
+    def function(x: Tensor) -> Tensor:
+        out, last = layer(x if layer.batch_first else x.transpose(0, 1))
+        states = [last] if isinstance(last, Tensor) else last
+        ends = torch.cat([state.transpose(0, 1).flatten(1) for state in states], dim=1)
+        out = out if layer.batch_first else out.transpose(0, 1)
+        return torch.cat([out.flatten(1), ends], dim=1)
+
+    return function
+
+
+FUNCTIONS: dict[str, Example] = {
+    **ACTIVATIONS,
+    **ATTENTION,
+    **{name: recurrent(name) for name in RECURRENT},
+}

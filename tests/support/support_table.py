@@ -28,8 +28,10 @@ _COLUMNS = (
     "ledger closes to",
     "batches",
     "traced",
-    "not covered",
+    "autoLRP 0.2",
 )
+#: what `benchmarks/autolrp_architectures.py` recorded
+PEER = FILE.with_name("architectures_autolrp.csv")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,19 +71,34 @@ def measured_table() -> str:
 
 
 def _rows() -> Iterator[tuple[str, ...]]:
+    peers = of_peer()
     for name, one in ARCHITECTURES.items():
         found = measure(name)
         batches = "of equal lengths" if found.equal_lengths else "any"
         covered = found.gap is not None and found.gap <= 1e-5
+        refused = f"not covered: {found.refused or f'gap {found.gap:.0e}'}"
         yield (
             name.removeprefix("timm "),
             one.source,
             one.kind,
-            ("1e-12" if found.gap <= 1e-12 else "1e-5") if covered else "",
+            ("1e-12" if found.gap <= 1e-12 else "1e-5") if covered else refused,
             batches if covered else "",
             ("no" if name in UNTRACED else "yes") if covered else "",
-            "" if covered else found.refused or f"gap {found.gap:.0e}",
+            peers[name],
         )
+
+
+def of_peer() -> dict[str, str]:
+    """What autoLRP does on each architecture, by name."""
+    with PEER.open(encoding="utf-8", newline="") as file:
+        return {row["architecture"]: _in_words(row) for row in csv.DictReader(file)}
+
+
+def _in_words(row: dict[str, str]) -> str:
+    if row["runs"] != "yes":
+        return "no"
+    held = [name for name in ("runs", "conserves", "batches") if row[name] == "yes"]
+    return ", ".join(held) + ("; conserves unknown" if row["conserves"] == "unknown" else "")
 
 
 def in_docs() -> str:

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from transexplain.engine.operator_call import LinearValues
 from transexplain.engine.operators import operator_name
+from transexplain.engine.recurrent_parts import gru, lstm
 from transexplain.errors import EngineError
 
 _GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
@@ -116,6 +117,22 @@ def smaller(input: Tensor, other: Tensor) -> Tensor:
     return torch.where(input <= other, input, other)
 
 
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """No less than `min` and no more than `max`, which may carry too; `max` goes before `min`."""
+    if min is not None:
+        tensor = isinstance(min, Tensor)
+        input = torch.maximum(input, min) if tensor else torch.clamp_min(input, min)
+    if max is not None:
+        tensor = isinstance(max, Tensor)
+        input = torch.minimum(input, max) if tensor else torch.clamp_max(input, max)
+    return input
+
+
+def clamp_max(input: Tensor, max: Any) -> Tensor:
+    """No more than a bound."""
+    return clamp(input, max=max)
+
+
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """A slope of its own below zero for every channel."""
     if weight.numel() > 1:
@@ -144,6 +161,10 @@ def instance_norm(
 #: what is not written in Python, or is clearer so
 _WRITTEN: dict[str, Callable[..., Any]] = {
     "glu": glu,
+    **dict.fromkeys(("clamp", "clamp_", "clip", "clamp_min"), clamp),
+    "clamp_max": clamp_max,
+    "lstm": lstm,
+    "gru": gru,
     "baddbmm": baddbmm,
     "addcmul": addcmul,
     "instance_norm": instance_norm,

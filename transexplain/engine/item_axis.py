@@ -1,6 +1,7 @@
 """Tracks which axis of a tensor counts the items, for sums per item."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool
     if items == 1:
         axis = FIRST
         values = values.reshape(1, -1)
+    values = values.reshape(1) if values.dim() == 0 else values
     if axis is None or values.dim() <= axis.axis or not axis.fits(values.shape[axis.axis], items):
         raise EngineError(
             f"an operator gave a tensor of shape {tuple(values.shape)} for {items} items, and "
@@ -57,6 +59,8 @@ def spread(values: Tensor, like: Tensor, axis: ItemAxis | None, items: int) -> T
     """One number per item (B,) to a tensor that broadcasts over `like`."""
     if items == 1 or axis is None:
         return values.reshape([1] * like.dim())
+    if like.dim() == 0:
+        return values[axis.numbers(1, items, values.device).clamp(min=0)].reshape(())
     size = like.shape[axis.axis]
     index = axis.numbers(size, items, values.device).clamp(min=0)
     return values[index].reshape([size if d == axis.axis else 1 for d in range(like.dim())])
@@ -91,14 +95,64 @@ def follow(call: Call, out: Any, items: int) -> None:
     # a broadcast partner has fewer axes, and they are aligned from the right
     carrier = max(call.carriers, key=lambda tensor: tensor.dim())
     axis = axis_of(carrier)
-    if axis is None:
-        axes: tuple[ItemAxis | None, ...] = (None,)
-    elif move == "view":
+    axes: tuple[ItemAxis | None, ...] = (None,)
+    if axis is not None and move == "view":
         axes = _through_view(call, carrier, axis, items)
-    else:
+    elif axis is not None and carrier.dim():
         axes = (_through(call, move, carrier, axis, fresh[0], items),)
+    if operator_of(call.name).kind == "concat" and (axes[0] is None or axes[0].index is not None):
+        axes = (_joined(call, axes[0], items),)
+    alone = _of_one_item(call.carriers) if None in axes else None
     for index, tensor in enumerate(fresh):
-        place(tensor, axes[min(index, len(axes) - 1)])
+        found = axes[min(index, len(axes) - 1)]
+        if found is None and alone is not None:
+            rows = tensor.shape[0] if tensor.dim() else 1
+            found = ItemAxis(0, 1, alone.expand(rows))
+        place(tensor, found)
+
+
+def _of_one_item(carriers: Sequence[Tensor]) -> Tensor | None:
+    """The number (1,) of the item that all carriers are of; None where there is no such item."""
+    numbers = []
+    for carrier in carriers:
+        axis = axis_of(carrier)
+        if axis is None or axis.index is None:
+            return None
+        numbers.append(axis.index)
+    every = torch.cat(numbers)
+    return every[:1] if len(every) and bool((every == every[0]).all()) else None
+
+
+def _joined(call: Call, moved: ItemAxis | None, items: int) -> ItemAxis | None:
+    """The items of joined pieces, which may be of one item each; `moved` is that of the first."""
+    pieces: Sequence[Tensor] = call.argument(0, "tensors", ())
+    stacked = call.name == "stack"
+    dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0)))
+    dim %= pieces[0].dim() + stacked
+    numbers = []
+    for piece in pieces:
+        axis, width = axis_of(piece) if piece.requires_grad else None, 1
+        if not stacked:
+            width = piece.shape[dim] if piece.dim() > dim else 0
+        own = _of_one_item([piece])
+        if not piece.requires_grad:
+            numbers.append(torch.full((width,), -1, device=piece.device))
+        elif own is not None:
+            numbers.append(own.expand(width))
+        elif axis is not None and axis.axis == dim and not stacked:
+            numbers.append(axis.numbers(width, items, piece.device))
+        else:
+            return moved if _same_items(call.carriers) else None
+    return _regular(torch.cat(numbers), dim, items)
+
+
+def _same_items(carriers: Sequence[Tensor]) -> bool:
+    """Whether all carriers have the same items on the same axis."""
+    first, *others = map(axis_of, carriers)
+    if first is None or first.index is None or any(other != first for other in others):
+        return False
+    indices = [other.index for other in others if other is not None and other.index is not None]
+    return len(indices) == len(others) and all(torch.equal(first.index, one) for one in indices)
 
 
 def _through(
@@ -109,7 +163,7 @@ def _through(
     if move == "reshape":
         return _reshaped(carrier, axis, out, items)
     if move == "contraction":
-        return axis if call.name == "mv" and axis.axis == 0 and carrier.dim() == 2 else None
+        return _contracted(call, axis)
     if move == "stack":
         dim = int(call.argument(1, "dim", call.kwargs.get("axis", 0))) % out.dim()
         return axis.moved(axis.axis + (dim <= axis.axis))
@@ -145,6 +199,42 @@ def _reduced(call: Call, carrier: Tensor, axis: ItemAxis) -> ItemAxis | None:
     if axis.axis in gone:
         return None
     return axis.moved(axis.axis - sum(d < axis.axis for d in gone))
+
+
+_OPERANDS = {
+    "mv": ("input", "vec"),
+    "dot": ("input", "tensor"),
+    "inner": ("input", "other"),
+    "outer": ("input", "vec2"),
+    "tensordot": ("a", "b"),
+}
+
+
+def _contracted(call: Call, axis: ItemAxis) -> ItemAxis | None:
+    """The axes of the first operand that stay, then those of the second; two carriers mix items."""
+    operands = [call.argument(at, name, None) for at, name in enumerate(_OPERANDS[call.name])]
+    carried = [operand.requires_grad for operand in operands]
+    if sum(carried) != 1:
+        return None
+    gone = _summed_axes(call, *operands)
+    place_ = carried.index(True)
+    if axis.axis in gone[place_]:
+        return None
+    before = operands[0].dim() - len(gone[0]) if place_ else 0
+    return axis.moved(before + axis.axis - sum(d < axis.axis for d in gone[place_]))
+
+
+def _summed_axes(call: Call, left: Tensor, right: Tensor) -> tuple[list[int], list[int]]:
+    """The axes of both operands that a contraction sums over."""
+    if call.name == "outer":
+        return [], []
+    if call.name == "tensordot":
+        dims = call.argument(2, "dims", 2)
+        if isinstance(dims, int):
+            return list(range(left.dim() - dims, left.dim())), list(range(dims))
+        return [d % left.dim() for d in dims[0]], [d % right.dim() for d in dims[1]]
+    # over the last axis of the left; `mv` and `dot` have a vector on the right, `inner` any tensor
+    return [left.dim() - 1], [right.dim() - 1]
 
 
 def _through_einsum(call: Call, carrier: Tensor, axis: ItemAxis) -> ItemAxis | None:
@@ -187,6 +277,8 @@ def _through_view(
 
 def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:
     """The item of every element of a carrier, without memory of its own."""
+    if carrier.dim() == 0:
+        return axis.numbers(1, items, carrier.device).reshape(())
     size = carrier.shape[axis.axis]
     shape = [size if d == axis.axis else 1 for d in range(carrier.dim())]
     numbers = axis.numbers(size, items, carrier.device)
@@ -195,6 +287,8 @@ def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:
 
 def _axis_from(probe: Tensor, before: ItemAxis, items: int) -> ItemAxis | None:
     """The axis along which alone the items of a probe change."""
+    if probe.dim() == 0:
+        return ItemAxis(0, 1, probe.reshape(1))
     if not probe.numel() and before.axis < probe.dim() and probe.shape[before.axis]:
         # such as the unrotated part of a head where all of it is rotated; no item is lost
         return before if before.fits(probe.shape[before.axis], items) else None

@@ -25,10 +25,12 @@ from transexplain.engine.tensor_record import (
     mark_dependent,
     mark_output,
     mark_seen,
+    mark_unruled,
     record,
     recorded,
     substitutes,
     tensors_in,
+    unruled_by,
     was_seen,
 )
 from transexplain.errors import EngineError
@@ -81,6 +83,7 @@ class RelevanceMode(TorchFunctionMode):
         self.known_values: LinearValues | None = None  #: of an earlier pass over the same batch
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
+        self.inside = False  #: where gradients are off: an autograd function, or cut off
         self._names = _weight_names(module) if composite.overrides and module else {}
         self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
@@ -136,14 +139,31 @@ class RelevanceMode(TorchFunctionMode):
         if not carriers:
             return func(*args, **kwargs)
         plain = Call(func, operator_name(func), args, kwargs, tuple(carriers.values()))
+        unruled = next((e for e in map(unruled_by, given) if e is not None), None)
         with torch.enable_grad():
-            out = cast_shadows(self._met(plain.substituted(shadows)))
+            call = plain.substituted(shadows)
+            try:
+                self.inside = True
+                out = self._met(call)
+            except RefusalError as error:
+                # what the model cuts off needs no rule: it is refused where relevance arrives
+                if call.in_place:
+                    raise
+                out, unruled = call.run(), error.with_traceback(None)
+                mark_seen(tensors_in(out))
+            finally:
+                self.inside = False
+            out = cast_shadows(out)
         mark_dependent(out, held=False)
+        mark_unruled(out, unruled)
         return out
 
     def _met(self, call: Call) -> Any:
         foreign = [carrier for carrier in call.carriers if is_foreign(carrier)]
         if foreign:
+            for error in map(unruled_by, foreign):
+                if error is not None and call.name in KIND:
+                    raise error
             shadows = substitutes(foreign, inside=False)
             unseen = [carrier for carrier in foreign if id(carrier) not in shadows]
             # an operator without a rule may read it: it makes indices, masks or sizes

@@ -65,7 +65,7 @@ class Operator:
 _RULES = "transexplain.engine.rules"
 _LAYERS = "transexplain.engine.layer_rules"
 _RELEVANCE = "transexplain.engine.relevance_rules"
-_RESCALE = "transexplain.engine.rescale_rules"
+_RESCALE, _PLACING = "transexplain.engine.rescale_rules", "transexplain.engine.placing"
 
 _MEASURED = "gradient, measured"
 _WEIGHTS, _SCALE = "weights constant (AH)", "scale constant (LN)"
@@ -98,9 +98,10 @@ def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
 
 def _moving(name: str, *, relevance: str = "", writes: bool = False) -> Kind:
     """Linear in all that carries; constants that come in are booked."""
+    place = name if ":" in name else f"{_RULES}:{name}"
     return Kind(
-        gradient=f"{_RULES}:{name}",
-        relevance=relevance or f"{_RULES}:{name}",
+        gradient=place,
+        relevance=relevance or place,
         rescale=f"{_RESCALE}:linear",
         writes=writes,
     )
@@ -181,8 +182,21 @@ KINDS: dict[str, Kind] = {
         rescale=f"{_RESCALE}:division",
         decided_by="product",
     ),
+    "logsumexp": Kind(
+        gradient="transexplain.engine.log_sum_exp:log_sum_exp",
+        relevance="transexplain.engine.log_sum_exp:shared",
+        rescale=f"{_RESCALE}:logsumexp",
+        wording=_MEASURED,
+    ),
+    "triangular": Kind(
+        gradient="transexplain.engine.triangular:gradient_rule",
+        relevance="transexplain.engine.triangular:relevance_rule",
+        rescale=f"{_RESCALE}:triangular",
+        decided_by="product",
+    ),
     "fill": _moving("fill"),
-    "masked_scatter": _moving("masked_scatter"),
+    "masked_scatter": _moving(f"{_PLACING}:masked_scatter"),
+    "placing": _moving(f"{_PLACING}:placed"),
     "assignment": _moving("assignment", writes=True),
     "overwrite": _moving("overwrite", writes=True),
     "scatter": _moving("scatter", relevance=f"{_RELEVANCE}:proportional"),
@@ -227,12 +241,11 @@ KINDS: dict[str, Kind] = {
         },
         held=True,
     ),
-    # made of the others
     "composite": Kind(
         gradient=f"{_RULES}:composite",
         relevance=f"{_RULES}:composite",
         rescale=f"{_RESCALE}:composite",
-        wording="seen from inside",
+        wording="seen from inside",  # made of the others
     ),
 }
 
@@ -302,6 +315,7 @@ OPERATORS: dict[str, Operator] = {
     **_rows("masked_scatter", "masked_scatter", axis="kept"),
     **_rows("assignment", "__setitem__"),
     **_rows("overwrite", "copy_"),
+    **_rows("placing", "scatter scatter_"),
     **_rows("scatter", "index_add index_add_", axis="scatter"),
     **_rows("scatter", "scatter_add scatter_add_"),
     **_rows("activation", "sigmoid sigmoid_", gate=True),
@@ -332,12 +346,14 @@ OPERATORS: dict[str, Operator] = {
     **_rows("group_norm", "group_norm"),
     **_rows("batch_norm", "batch_norm"),
     **_rows("softmax", "softmax log_softmax"),
+    **_rows("logsumexp", "logsumexp special_logsumexp", axis="reduction"),
+    **_rows("triangular", "linalg_solve_triangular"),
     **_rows("attention", "scaled_dot_product_attention"),
     **_rows(
         "composite",
-        "multi_head_attention_forward normalize glu baddbmm addcmul instance_norm prelu",
+        "multi_head_attention_forward normalize glu baddbmm addcmul instance_norm prelu lstm gru",
     ),
-    **_rows(None, "argmax argmin logsumexp prod all any count_nonzero", axis="reduction"),
+    **_rows(None, "argmax argmin prod all any count_nonzero", axis="reduction"),
     **_rows(None, "detach", detaches=True),
     **_rows(
         None,

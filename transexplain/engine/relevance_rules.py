@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import attention_parts, layer_rules, rules
+from transexplain.engine import attention_parts, layer_rules, log_sum_exp, rules
 from transexplain.engine.gradient_functions import AtInputLayer
 from transexplain.engine.ledger import Converted
 from transexplain.engine.linear_functions import LinearMap
@@ -63,6 +63,11 @@ def negation(_: RelevanceMode, call: Call) -> Any:
 
 def activation(mode: RelevanceMode, call: Call) -> Any:
     """Identity for every elementwise function of one carrier."""
+    whole = log_sum_exp.softmax_written_out(mode, call)
+    if whole is not None:
+        return whole
+    if rules.bounded(mode, call):
+        return rules.clamped(mode, call)
     rules.check_one_argument(mode, call)
     if rules.is_scale(call):
         return mark_reduced(call.run_detached())
@@ -170,6 +175,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
     how = ChefersSetting(mode.chefer, mode.items, mode.books.at("sum", None))
     out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, how)
+    log_sum_exp.note_difference(call, out)
     return mark_function(_written(call, out), found)
 
 

@@ -226,6 +226,10 @@ def activation(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function of one number: (f(x) - f(x')) / (x - x'), f' half way where they are the same."""
     x = call.carriers[0]
     if _carried(call) > 1:
+        if call.name.startswith("cl"):  # a clamp whose bounds carry
+            inner = mode.again(attention_parts.written_out(call.func, call.name), call)
+            there: Any = reference_of(inner)
+            return pair(call.written(inner), other.written(there))
         raise mode.refusal(call, "it has a second argument that depends on the input")
     value, reference = call.out_of_place().run_detached(), other.out_of_place().run()
     if value.shape != x.shape or x.is_complex():
@@ -245,6 +249,36 @@ def scale(mode: RescaleMode, call: Call, other: Call) -> Any:
     if call.argument(1, "p" if call.name == "norm" else "ord", 2) not in (2, 2.0, "fro", None):
         raise mode.refusal(call, "only the norm of order 2 has a multiplier")
     return mode.again(_norm, call)
+
+
+def logsumexp(_: RescaleMode, call: Call, other: Call) -> Any:
+    """dz = sum_j l_j dx_j / sum_j l_j with the logarithmic mean l, as in the softmax."""
+    x, dim = call.argument(0, "input", None), call.argument(1, "dim", None)
+    keepdim = call.argument(2, "keepdim", False)
+    reference: Any = reference_of(x)
+    sides = (wide(x.detach()), wide(reference))
+    # the softmax over several axes at once
+    mean = _logarithmic_mean(*(side - side.logsumexp(dim, keepdim=True) for side in sides))
+    total = mean.sum(dim, keepdim=True)
+    share = torch.where(total == 0, 0, mean / total)
+    return _with_values((x * share).sum(dim, keepdim=keepdim), call, other)
+
+
+def triangular(mode: RescaleMode, call: Call, other: Call) -> Any:
+    """A X = B at the item and at the reference: A_ dX + dA X_ = dB, a bar (_) being the mean."""
+    a, b = call.argument(0, "A", None), call.argument(1, "B", None)
+    if not a.requires_grad:
+        return linear(mode, call, other)
+    solution = (call.run_detached() + other.run()) / 2
+    settings = {key: value for key, value in call.kwargs.items() if key not in ("A", "B")}
+    between = _between(a)
+    read = between.triu() if settings["upper"] else between.tril()
+    if settings.get("unitriangular", False):  # the diagonal is not read
+        read = read - torch.diag_embed(read.diagonal(dim1=-2, dim2=-1))
+    moved = read @ solution if settings.get("left", True) else solution @ read
+    # its gradients by A and by B are the multipliers; its value is none of X
+    graph = torch.linalg.solve_triangular(between.detach(), _between(b) - moved, **settings)
+    return _with_values(graph, call, other)
 
 
 def attention(mode: RescaleMode, call: Call, other: Call) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import attention_parts
+from transexplain.engine import attention_parts, log_sum_exp
 from transexplain.engine.gradient_functions import IdentityRule, ScaledGradient
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operator_call import Call
@@ -123,18 +123,6 @@ def assignment(mode: RelevanceMode, call: Call) -> Any:
     mark_seen([x])
 
 
-def masked_scatter(mode: RelevanceMode, call: Call) -> Any:
-    """Places take another tensor's values in order; what stays or comes is booked if constant."""
-    x, mask, source = call.argument(0, "input", None), *call.args[1:3]
-    stays = None if mode.carries(x) else x.detach()
-    comes = None if mode.carries(source) else torch.zeros_like(x).masked_scatter(mask, source)
-    out = call.run()
-    taken = mask.expand_as(out)
-    mode.books.constant(out, stays, "fill", where=~taken)
-    mode.books.constant(out, comes, "fill", where=taken)
-    return out
-
-
 def scatter(mode: RelevanceMode, call: Call) -> Any:
     """Sums into chosen places: linear; what they start from is booked if constant."""
     x = call.argument(0, "input", None)
@@ -177,6 +165,11 @@ Join = Callable[[Any, Any], Any]
 
 def activation(mode: RelevanceMode, call: Call) -> Any:
     """Identity rule with f(0) booked, or the measured plain gradient."""
+    whole = log_sum_exp.softmax_written_out(mode, call)
+    if whole is not None:
+        return whole
+    if bounded(mode, call):
+        return clamped(mode, call)
     check_one_argument(mode, call)
     if is_scale(call):
         return constant_scale(mode, call)
@@ -192,6 +185,20 @@ def activation(mode: RelevanceMode, call: Call) -> Any:
         raise mode.refusal(call, "it is not finite at 0")
     out = one_function(mode, found, lambda: function(x.detach()))
     return mark_function(x.copy_(out), found) if call.in_place else out
+
+
+def bounded(mode: RelevanceMode, call: Call) -> bool:
+    """Whether a bound of a clamp carries relevance."""
+    bounds = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
+    return call.name.startswith(("clamp", "clip")) and any(map(mode.carries, bounds))
+
+
+def clamped(mode: RelevanceMode, call: Call) -> Any:
+    """A clamp whose bounds carry is the larger, then the smaller of two: winner takes all."""
+    out = call.written(mode.again(attention_parts.written_out(call.func, call.name), call))
+    if call.in_place:
+        forget_function(out)
+    return out
 
 
 def check_one_argument(mode: RelevanceMode, call: Call) -> None:
@@ -223,6 +230,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
         if not mode.carries(operand):
             out = hidden_by(operand, out)
             mode.books.constant(out, operand, "sum", scale=sign)
+    log_sum_exp.note_difference(call, out)
     return mark_function(out, found)
 
 

@@ -69,6 +69,22 @@ class TensorRecord:
     shadow: Tensor | None = None  #: stands for it in the rules' graph
     sink: Tensor | None = None  #: takes the relevance of rules for the input layer itself
     reference: Tensor | None = None  #: its value at the reference input (rescale rule)
+    summed_exp: "SoftmaxOf | None" = None  #: it is the logsumexp of a tensor
+    log_softmax: "SoftmaxOf | None" = None  #: it is that tensor less its logsumexp
+    unruled: Exception | None = None  #: of what an operator without a rule made it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoftmaxOf:
+    """A tensor and the axis over which a softmax of it is being written out."""
+
+    tensor: Tensor
+    dim: int
+    versions: tuple[int, int]  #: of the tensor and of the noted one; either may be written over
+
+    def holds(self, noted: Tensor) -> bool:
+        """Whether the tensor and the `noted` one still have the values that they had."""
+        return self.versions == (self.tensor._version, noted._version)
 
 
 _EMPTY = TensorRecord()  # the record of tensors without a record; read only
@@ -176,6 +192,7 @@ def forget_function(tensor: Tensor) -> None:
     known = recorded(tensor)
     if known is not _EMPTY:
         known.function, known.reduced, known.reduced_from, known.gate = None, False, None, False
+        known.summed_exp = known.log_softmax = None
 
 
 def mark_reduced(value: Any, source: Tensor | None = None) -> Any:
@@ -270,6 +287,18 @@ def mark_dependent(value: Any, *, held: bool) -> None:
 # gradients switched off. There the rules are applied all the same, to shadows: the value goes on
 # as the model wants it, and its shadow, which has the rules' graph, is noted in its record. An
 # operator that then receives the output of such a function takes the shadow in its place.
+
+
+def unruled_by(tensor: Tensor) -> Exception | None:
+    """The refusal of the operator without a rule that `tensor` was made with, gradients off."""
+    return recorded(tensor).unruled
+
+
+def mark_unruled(value: Any, error: Exception | None) -> None:
+    """Note that no rule made `value`; whole numbers and booleans carry nothing in any case."""
+    for tensor in tensors_in(value) if error is not None else ():
+        if tensor.is_floating_point() or tensor.is_complex():
+            record(tensor).unruled = error
 
 
 def is_foreign(tensor: Tensor) -> bool:

@@ -18,6 +18,7 @@ from transexplain.models.input_layer_search import (
     FORWARD_ERRORS,
     first_sites,
     image_sites,
+    is_inside_function,
     probing_pictures,
     text_sites,
 )
@@ -260,11 +261,14 @@ def _unchecked_text(
         row.append(end)  # encoder-decoders read their classes there
     ids = torch.tensor([row], device=device)
     inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
+    likely = first_sites(module, embeddings)
     try:
         found = text_sites(module, caller, embeddings, inputs)
+        if found is None and embeddings and is_inside_function(module, caller, likely, inputs):
+            found = replace(likely, block=None)
     except (EngineError, *FORWARD_ERRORS):
         found = None
-    return found or first_sites(module, embeddings)
+    return found or likely
 
 
 def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = "classes") -> None:

@@ -24,9 +24,10 @@ class _Stop:
     """Taps that keep the input layer and end the forward pass there."""
 
     kept: Tensor
+    gradients = True  #: whether they were on there
 
     def input_layer(self, tensor: Tensor) -> Tensor:
-        self.kept = tensor.detach()
+        self.kept, self.gradients = tensor.detach(), torch.is_grad_enabled()
         raise _ReachedError
 
     def encoder_begins(self) -> None:
@@ -48,6 +49,22 @@ def input_of(
     except _ReachedError:
         pass
     return taps.kept
+
+
+def is_inside_function(
+    module: nn.Module, caller: Caller, sites: Sites, inputs: dict[str, Tensor]
+) -> bool:
+    """Whether the input layer `encoder` is inside an autograd function, where gradients are off.
+
+    Nothing can be measured there: what such a function gives would depend on no input.
+    """
+    taps = _Stop()
+    try:
+        with torch.enable_grad():
+            tapped(module, caller, sites, inputs, at="encoder", taps=taps)
+    except _ReachedError:
+        pass
+    return not taps.gradients
 
 
 def probing_pictures(
@@ -275,7 +292,8 @@ def text_sites(
     fitting = []
     for sites in sites_of_blocks(module):
         layout = _layout(probe, sites, "encoder")
-        if layout is None:
+        # a reversible encoder is an autograd function as a whole: its words are before it
+        if layout is None or (words and is_inside_function(module, caller, sites, inputs)):
             continue
         found = replace(with_words, block=sites.block, block_name=sites.block_name, layout=layout)
         if probe.is_cut(found, "encoder"):
