@@ -25,7 +25,7 @@ VERBS: Mapping[str, Entry] = {
     ),
     "explain": Entry(
         "orchestrator.cli.explain_command:explain",
-        "Explain one text, picture or graph, or what a language model goes on with.",
+        "Explain one text, picture, graph or pair, or what a language model goes on with.",
         "Start",
     ),
     "validate": Entry(
