@@ -206,6 +206,7 @@ def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
     assert [one.group for one in regions.observations(iter(ends))] == [BLUE]
 
 
+@pytest.mark.exhaustive
 def test_why_no_region_was_hidden_is_reported(tmp_path: Path) -> None:
     keys = make_region_audit(tmp_path)
     column = {"column": "at", "randomised": False}

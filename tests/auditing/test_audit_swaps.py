@@ -56,6 +56,7 @@ def test_the_plan_samples_about_as_many_texts_of_every_group_as_requested(tmp_pa
     assert not observed(replace(prepared, plan=replace(prepared.plan, check=None)))
 
 
+@pytest.mark.exhaustive
 def test_answers_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every changed text answered again by hand, from the words that it must have."""
     prepared = prepare(tmp_path, "groups.check=1000", "model.dtype=float64")

@@ -156,6 +156,7 @@ def in_buckets(model: LoadedModel) -> Steps:
     return kept
 
 
+@pytest.mark.exhaustive
 def test_padding_to_buckets_changes_no_result(bert: LoadedModel) -> None:
     items = [ready("BERT").items[i] for i in (0, 1, 2)]
     plain = te.explain(bert, items, target="all", batch_tokens=1000)

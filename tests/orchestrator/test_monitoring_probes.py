@@ -163,6 +163,7 @@ def test_the_server_listens_and_says_where_it_cannot(db: Database) -> None:
         server.server_close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_a_database_that_goes_away_freezes_and_comes_back(
     postgres_url: str, at_once: None, monkeypatch: pytest.MonkeyPatch

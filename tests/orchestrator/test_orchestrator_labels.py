@@ -64,6 +64,7 @@ def test_names_need_no_mapping(tmp_path: Path) -> None:
     assert not found.warnings and not found.plan.labels_by_name
 
 
+@pytest.mark.exhaustive
 def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) -> None:
     path = str(starred(tmp_path, labels={1: "bad", 5: "good"}))
     read = "labels: 1 = bad, 2 = no class, 3 = no class, 4 = no class, 5 = good"

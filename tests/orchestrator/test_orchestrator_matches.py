@@ -16,6 +16,7 @@ from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
 
 
+@pytest.mark.exhaustive
 def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
     spec = make_audit(tmp_path, evaluation={"items": 0})
     lexicon = {"things": ["film", {"term": "goods", "ambiguous": True}], "praise": ["nice", "good"]}

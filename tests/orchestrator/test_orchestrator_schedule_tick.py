@@ -245,6 +245,7 @@ def test_formats_that_fit_no_webhook(
     assert reason in str(done.exception)
 
 
+@pytest.mark.exhaustive
 def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))

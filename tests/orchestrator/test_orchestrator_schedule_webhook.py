@@ -331,6 +331,7 @@ def test_waits_grow_and_vary_and_heed_what_a_receiver_asks_for() -> None:
     assert None not in waits(1, ConfigurationError("no secret"))
 
 
+@pytest.mark.exhaustive
 def test_retry_after_holds_a_delivery_back(
     db: Database, settings: Settings, receiver: WebReceiver
 ) -> None:

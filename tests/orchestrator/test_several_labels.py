@@ -152,6 +152,7 @@ def test_items_without_a_predicted_label_are_answers(call: Call, tmp_path: Path)
     assert [one["own"]["selected"]["total"] for one in things] == [mentions] * 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("own_folder")
 def test_an_audit_of_several_labels_from_plan_to_gate(call: Call, tmp_path: Path) -> None:
     path = str(audit(tmp_path, thresholds={"threat": 0.4}))

@@ -162,6 +162,7 @@ def outcomes_of(call: Call, group: str) -> dict[str, Any]:
     return {one["answer"]: one for one in found if one["group"] == group and not one["stratum"]}
 
 
+@pytest.mark.exhaustive
 def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> None:
     path = str(audit(tmp_path))
     code, printed = call("run", path)

@@ -210,6 +210,7 @@ def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
     theirs.close()
 
 
+@pytest.mark.exhaustive
 def test_a_process_reads_what_a_thread_reads(texts: Prepared, pool: ReaderPool) -> None:
     job = ReadingJob.of(texts.plan, texts.model)
     pool.prepare("run", job)

@@ -199,6 +199,7 @@ def test_a_rare_word_that_gives_a_class_away_is_named(
     assert len(set(cluster.item_ids) & shortcut.planted) / cluster.size > 0.9
 
 
+@pytest.mark.exhaustive
 def test_from_the_command_line_to_page_and_json(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
