@@ -131,6 +131,20 @@ def fetch(source: str, *, remedy: str) -> Fetched:
     return Fetched(folder=folder, source=f"{repo}@{commit}" if commit else repo)
 
 
+def folder_of(source: str | Path) -> tuple[Path, str]:
+    """Where the files of a directory or hub id are, and what the source is called.
+
+    Raises ModelLoadError where there is no such directory and nothing to fetch.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder, str(source)
+    if isinstance(source, Path) or not fetchable(source):
+        raise ModelLoadError(f"there is no model directory {str(source)!r}")
+    fetched = fetch(source, remedy="download it elsewhere and give its directory")
+    return fetched.folder, fetched.source
+
+
 def _fetch_url(url: str) -> Fetched:
     check_url(url)
     if url.startswith("hf://"):

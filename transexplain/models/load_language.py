@@ -11,7 +11,7 @@ from transexplain.models.answer_reading import LanguageKind
 from transexplain.models.assemble import Origin, placed
 from transexplain.models.calling import place_of, torch_dtype
 from transexplain.models.configs import read_config
-from transexplain.models.hub import digest_of_module, fetch, fetchable
+from transexplain.models.hub import digest_of_module, folder_of
 from transexplain.models.language_model import (
     LanguageModel,
     assemble_language,
@@ -60,7 +60,7 @@ def load_language_model(
             "a language model is a directory, a hub id, or a module of transformers with its "
             f"tokenizer, not {source!r:.80}"
         )
-    folder, text = _folder(source)
+    folder, text = folder_of(source)
     config = read_config(folder)
     pictures = kind is None and _has_pictures(config)
     given, read, origin = huggingface.read_language_model(
@@ -112,24 +112,13 @@ def answers_of(source: str) -> tuple[str, tuple[str, ...]]:
     return folder, words
 
 
-def _folder(source: str | Path) -> tuple[Path, str]:
-    """Where the files are, and what the source is called."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return folder, str(source)
-    if isinstance(source, Path) or not fetchable(source):
-        raise ModelLoadError(f"there is no model directory {str(source)!r}")
-    fetched = fetch(source, remedy="download it elsewhere and give its directory")
-    return fetched.folder, fetched.source
-
-
 def language_kind(source: str) -> LanguageKind | None:
     """What kind of language model a directory or hub id is; None: none, or none is known.
 
     Reads its config.json alone.
     """
     try:
-        config = read_config(_folder(source)[0])
+        config = read_config(folder_of(source)[0])
     except ModelLoadError:  # whoever loads it says what is wrong
         return None
     if _has_pictures(config):

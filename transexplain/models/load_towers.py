@@ -10,7 +10,7 @@ from transexplain.models import huggingface
 from transexplain.models.assemble import Origin, placed
 from transexplain.models.calling import place_of, torch_dtype
 from transexplain.models.configs import read_config
-from transexplain.models.hub import digest_of_module, fetch, fetchable
+from transexplain.models.hub import digest_of_module, folder_of
 from transexplain.models.tower_sides import checked_sides
 from transexplain.models.two_towers import TwoTowers, assemble_towers
 
@@ -44,7 +44,7 @@ def load_two_towers(
             "a model of two towers is a directory, a hub id, or a module of transformers with its "
             f"tokenizer and image processor, not {source!r:.80}"
         )
-    folder, text = _folder(source)
+    folder, text = folder_of(source)
     check_towers(read_config(folder), text)
     module, read, transform, origin = huggingface.read_two_towers(
         folder,
@@ -69,17 +69,6 @@ def _in_memory(module: nn.Module, tokenizer: Any, processor: Any) -> TwoTowers:
     return assemble_towers(module.eval(), tokenizer=tokenizer, transform=transform, origin=origin)
 
 
-def _folder(source: str | Path) -> tuple[Path, str]:
-    """Where the files are, and what the source is called."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return folder, str(source)
-    if isinstance(source, Path) or not fetchable(source):
-        raise ModelLoadError(f"there is no model directory {str(source)!r}")
-    fetched = fetch(source, remedy="download it elsewhere and give its directory")
-    return fetched.folder, fetched.source
-
-
 def check_towers(config: dict[str, Any], source: str) -> None:
     """Raise ModelLoadError for a configuration of no two towers, before weights are read."""
     if not huggingface.is_two_towers(config):
@@ -94,6 +83,6 @@ def check_towers(config: dict[str, Any], source: str) -> None:
 def holds_two_towers(source: str) -> bool:
     """Whether a directory or hub id is a model of two towers, by its config.json alone."""
     try:
-        return huggingface.is_two_towers(read_config(_folder(source)[0]))
+        return huggingface.is_two_towers(read_config(folder_of(source)[0]))
     except ModelLoadError:  # whoever loads it says what is wrong
         return False
