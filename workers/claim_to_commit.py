@@ -250,7 +250,8 @@ class Workbench:
                         result = unfinished()
                     keeper.touch()
                     with self.meter.committing(), tracing.span("commit"):
-                        closed = self._commit(claim, result, keeper)
+                        closed = self._commit(claim, result)
+                        keeper.saved()
                     records = [*result.attributions, *result.outcomes, *result.mentions]
                     del unfinished, result
                     while records:  # to free thousands at once would hold up all threads
@@ -335,10 +336,9 @@ class Workbench:
             self._readers.close()
         tracing.flush()
 
-    def _commit(self, claim: Claim, result: ShardResult, keeper: LeaseKeeper) -> bool:
+    def _commit(self, claim: Claim, result: ShardResult) -> bool:
         """Save the result; whether that closed the run."""
         results.save(self.db, claim, result)
-        keeper.saved()
         return runs.finalise(self.db, claim.run_id)
 
     def plan(self, run_id: str) -> AuditPlan:
