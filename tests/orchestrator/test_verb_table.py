@@ -7,6 +7,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 import pytest
+from everyday import only
 from typer.main import get_command
 
 from orchestrator.cli.command_line import app
@@ -93,7 +94,11 @@ WRONG_REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("request_", WRONG_REQUESTS)
+#: of a missing key, a missing file and a slip in a name
+EVERYDAY = ("run", "run nothere.yaml", "run --model m --data x.csv --method lrpp")
+
+
+@pytest.mark.parametrize("request_", only(*EVERYDAY, of=WRONG_REQUESTS))
 def test_a_wrong_request_is_answered_before_anything_slow_is_loaded(
     request_: str, tmp_path: Path
 ) -> None:
