@@ -157,14 +157,16 @@ def _picture_side(module: nn.Module, transform: Transform, origin: Origin) -> Lo
         classes=("cosine",),
         ref=ref_of(module, "image", ("cosine",), origin),
         encoder=encoder,
-        caller=TowerCaller(**base, opposite=_first(tower, Caller(**base), pictures[1:2])),
+        caller=TowerCaller(
+            **base, opposite=_first(tower, Caller(**base), {"pixel_values": pictures[1:2]})
+        ),
         located=lambda: sites,
     )
 
 
-def _first(module: nn.Module, caller: Caller, values: Tensor) -> Tensor:
+def _first(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:
     with torch.no_grad():
-        return caller(module, {caller.main: values})[:1].detach()
+        return caller(module, inputs)[:1].detach()
 
 
 def _text_side(module: nn.Module, tokenizer: Any, origin: Origin) -> LoadedModel:
@@ -193,15 +195,13 @@ def _text_side(module: nn.Module, tokenizer: Any, origin: Origin) -> LoadedModel
             f"the text tower of {type(module).__name__} has neither a word embedding nor a block "
             "with one vector per token"
         )
-    with torch.no_grad():
-        first = caller(tower, batch.inputs)[:1].detach()
     return LoadedModel(
         module=tower,
         modality="text",
         classes=("cosine",),
         ref=ref_of(module, "text", ("cosine",), origin),
         encoder=encoder,
-        caller=TowerCaller(**base, opposite=first),
+        caller=TowerCaller(**base, opposite=_first(tower, caller, batch.inputs)),
         located=lambda: sites,
     )
 
