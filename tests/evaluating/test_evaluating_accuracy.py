@@ -17,6 +17,7 @@ import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating import curve_scores as scoring
 from transexplain.evaluating.metrics import curve_of
+from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.methods.at_input_layer import InputLayerForward
 from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import LoadedModel
@@ -376,6 +377,40 @@ def test_the_runtime_has_a_row_for_the_prediction_alone(model: LoadedModel) -> N
     assert runtime.rows[-1].kind == "prediction"
     assert (runtime.rows[-1].rank, runtime.best) == (None, "lrp")
     assert all(row.kind != "prediction" for row in sparsity.rows)
+
+
+def test_no_time_holds_what_the_first_pass_of_a_process_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a clock that moves 100 s in the first pass with gradients and without, 1 s in others."""
+    fresh, now, ran = three_classes(), 0.0, set[bool]()
+
+    def moved(*_: Any) -> None:
+        nonlocal now
+        kind = torch.is_grad_enabled()
+        now += 1 if kind in ran else 100
+        ran.add(kind)
+
+    fresh.module.register_forward_pre_hook(moved)
+    for module in ("evaluation_bench", "perturbed_logits"):
+        monkeypatch.setattr(f"transexplain.evaluating.{module}.time.perf_counter", lambda: now)
+    found, _ = scored(fresh, labelled()[:1], ("lrp", "random"), ("runtime",))
+    assert ran == {False, True}
+    assert {one.method: one.value for one in found} == {"prediction": 1, "lrp": 1, "random": 1}
+
+
+def test_predictions_are_timed_in_batches_as_large_as_those_that_are_explained() -> None:
+    fresh, sizes = three_classes(), []
+    encoded = fresh.encode(text_items(*TEXTS))
+    asked = PerturbedLogits.of(fresh, encoded, "mean", lambda: None)
+    fresh.module.register_forward_pre_hook(
+        lambda _, given, named: sizes.append(len(named["input_ids"])), with_kwargs=True
+    )
+    for positions, expected in ((1, [1] * 5), (None, [5])):
+        sizes.clear()
+        seconds = asked.seconds(positions)
+        assert sizes == expected
+        assert len(seconds) == 5 and min(seconds) > 0
 
 
 @pytest.mark.exhaustive

@@ -80,6 +80,8 @@ class Measuring:
         )
         again = [entry for entry in first if not self.encoded[entry[0]].windows]
         known = {row for row, _, _ in again}
+        if draw == 0 and rows and self._timed():
+            bench.warm_up(self._item(rows[0]))
         found = yield from self._explained(bench, [row for row in rows if row not in known])
         seed = bench.method.method.params.get("seed", 0)
         found += [(row, _with_seed(case, seed)) for row, _, case in again]
@@ -91,7 +93,10 @@ class Measuring:
 
     def _of_predictions(self, rows: Sequence[int]) -> Iterator[MetricScore]:
         """What a prediction alone costs, beside the methods."""
-        specs = [one for one in self._specs("map") if metric_facts(one.name).of_prediction]
+        specs = self._timed()
+        if not specs or not rows:
+            return
+        seconds = self.questions.seconds(self.evaluation.request.batch_tokens)
         for row in rows:
             item = self._item(row)
             for target in self.evaluation.request.targets:
@@ -102,8 +107,11 @@ class Measuring:
                             method=PREDICTION,
                             target=target.spec,
                             metric=spec.label,
-                            value=self.questions.seconds[row],
+                            value=seconds[row],
                         )
+
+    def _timed(self) -> list[MetricSpec]:
+        return [one for one in self.evaluation.plan.metrics if metric_facts(one.name).timed]
 
     def _is_sure(self, row: int) -> bool:
         logits = self.questions.whole[row]

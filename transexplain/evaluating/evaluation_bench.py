@@ -142,6 +142,17 @@ class MethodBench:
     request: Request
     observer: Observer
 
+    def warm_up(self, item: Item) -> None:
+        """Explain one item, unless this method has run on the model: the first pass is slower.
+
+        It imports the method and sets up what later passes find.
+        """
+        warm: set[str] = self.model.steps.setdefault("warm", set())
+        name = self.method.method.name
+        if name not in warm:
+            list(self.explain([item]))
+            warm.add(name)
+
     def explain(
         self, items: Sequence[Item]
     ) -> Iterator[tuple[tuple[Attribution, ...] | str, float]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.evaluating.metrics.metric_table import Array, Masks
-from transexplain.explaining.batch_sizes import batches_of
+from transexplain.explaining.batch_sizes import Room, batches_of
 from transexplain.explaining.long_texts import window_weights
 from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array, logits_again
 from transexplain.methods.presence import Baseline, Over, Presence, owners_of
@@ -18,6 +18,7 @@ from transexplain.types.read_lengths import Join
 
 #: called before every batch; it may raise to end the work
 Beat = Callable[[], None]
+_AT_ONCE = 2 * POSITIONS_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +44,6 @@ class PerturbedLogits:
     batches: tuple[tuple[int, ...], ...]  #: parts that may share a pass
     logits: tuple[Array, ...]  #: (C,) of every part, with everything present
     whole: tuple[Array, ...]  #: (C,) of every item, with everything present
-    #: of every item, that its logits took: its share of its batches' wall clock
-    seconds: tuple[float, ...]
     beat: Beat
 
     @classmethod
@@ -52,20 +51,12 @@ class PerturbedLogits:
         """Encode once, run the unperturbed items once."""
         items = enumerate(encoded)
         parts = tuple(part for number, one in items for part in _parts(number, one, join))
-        budget = 2 * POSITIONS_AT_ONCE
-        batches = tuple(
-            tuple(rows) for rows in batches_of(model, [part.encoded for part in parts], budget)
-        )
+        given = [part.encoded for part in parts]
+        batches = tuple(tuple(rows) for rows in batches_of(model, given, _AT_ONCE))
         logits: dict[int, Array] = {}
-        seconds = [0.0 for _ in encoded]
         for rows in batches:
             beat()
-            begun = time.perf_counter()
-            found = logits_again(model, model.collate([parts[row].encoded for row in rows]))
-            logits.update(zip(rows, as_array(found), strict=True))
-            share = (time.perf_counter() - begun) / len(rows)
-            for row in rows:
-                seconds[parts[row].owner] += share
+            logits.update(zip(rows, _answers(model, parts, rows), strict=True))
         whole = tuple(np.zeros(len(model.classes)) for _ in encoded)
         for row, part in enumerate(parts):
             whole[part.owner][:] += part.weight * logits[row]
@@ -76,9 +67,25 @@ class PerturbedLogits:
             batches=batches,
             logits=tuple(logits[row] for row in range(len(parts))),
             whole=whole,
-            seconds=tuple(seconds),
             beat=beat,
         )
+
+    def seconds(self, positions: int | None) -> list[float]:
+        """Of every item, how long its prediction takes: its share of its batches' wall clock.
+
+        The items are run anew, in batches of as many `positions` as those that are explained: the
+        first passes of a process also set up what later ones find.
+        """
+        budget = min(Room(positions, self.model).positions, _AT_ONCE)
+        found = [0.0 for _ in self.encoded]
+        for rows in batches_of(self.model, [part.encoded for part in self.parts], budget):
+            self.beat()
+            begun = time.perf_counter()
+            _answers(self.model, self.parts, rows)
+            share = (time.perf_counter() - begun) / len(rows)
+            for row in rows:
+                found[self.parts[row].owner] += share
+        return found
 
     def features(self, over: Over) -> list[NDArray[np.int64]]:
         """Per item (T,) which of its features a position belongs to, -1: always there."""
@@ -123,6 +130,11 @@ class PerturbedLogits:
             for part, answer in zip(parts, answers, strict=True):
                 found[part.owner] += part.weight * answer
         return found
+
+
+def _answers(model: LoadedModel, parts: Sequence[_Part], rows: Sequence[int]) -> Array:
+    """(N, C) the logits of the parts `rows`, which share a pass."""
+    return as_array(logits_again(model, model.collate([parts[row].encoded for row in rows])))
 
 
 def _parts(number: int, encoded: Encoded, join: Join) -> list[_Part]:

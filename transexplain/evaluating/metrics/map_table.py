@@ -30,7 +30,7 @@ MAPS = {
         better="lower",
         unit="seconds",
         of_oracle=False,
-        of_prediction=True,
+        timed=True,
     ),
     "sparsity": MetricFacts(
         place="transexplain.evaluating.metrics.sparsity:sparsity",

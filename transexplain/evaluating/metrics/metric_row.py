@@ -27,7 +27,8 @@ class MetricFacts:
     #: `module:constant` with the places of its points, where they are not shares; "": 1, 2, ...
     points: str = ""
     of_oracle: bool = True  #: is also computed for the rationale as if it were an explanation
-    of_prediction: bool = False  #: is also computed for a prediction alone, without explanation
+    #: is a time: of a prediction alone too, and of nothing that runs for the first time
+    timed: bool = False
     usual: bool = True  #: is measured where no metric is named
     #: `module:function` that makes one Scored of the details of many items, where its value is of
     #: all of them together; "": every item has its own
