@@ -23,6 +23,7 @@ from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 from transexplain.errors import InfrastructureError
+from transexplain.types.plans import GENERATED
 from workers import logs, reader_process, tracing
 from workers.heartbeat import START_DEADLINE
 from workers.shared_arrays import Receiver
@@ -127,8 +128,8 @@ def _read_here(job: "ReadingJob", part: "Part") -> "list[Entry]":
 
 def _sent(job: "ReadingJob") -> bytes | None:
     """The job as it travels; None where it cannot, or would take the model along."""
-    if job.plan.dataset.modality == "nodes":
-        return None
+    if job.plan.dataset.modality == "nodes" or job.plan.model.head == GENERATED:
+        return None  # the encoder generates, by the model itself
     try:
         return pickle.dumps(job)
     except Exception as error:  # noqa: BLE001 - a transform of somebody's own may be anything

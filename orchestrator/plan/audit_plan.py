@@ -29,6 +29,7 @@ from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
 from transexplain.types.items import Item
 from transexplain.types.plans import (
+    GENERATED,
     USUAL_BATCH,
     AuditPlan,
     Classification,
@@ -232,14 +233,14 @@ def _types_in(cells: Sequence[str], scheme: LabelScheme) -> set[str]:
     return found
 
 
-def _refuse_for_tokens(spec: AuditSpec) -> None:
-    """Raise ConfigurationError for what a model that labels tokens has no use for."""
+def _refuse_for_tokens(spec: AuditSpec, what: str = "labels tokens") -> None:
+    """Raise ConfigurationError for what is of models that answer an item with one of classes."""
     impact = spec.groups.impact if spec.groups else None
     given = {"labels": spec.labels, "explain.exact": spec.explain, "groups.impact": impact}
     for key, value in given.items():
         if value:
             raise ConfigurationError(
-                f"{key} is for models that answer an item, and this model labels tokens; remove it"
+                f"{key} is for models that answer an item, and this model {what}; remove it"
             )
 
 
@@ -253,6 +254,14 @@ def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) 
         )
     if model.ref.head == "tokens":
         _refuse_for_tokens(spec)
+    if model.ref.head == GENERATED:
+        _refuse_for_tokens(spec, "generates its answers")
+        if spec.data.template and not isinstance(spec.data.text, list | tuple):
+            raise ConfigurationError(
+                "data.template compares one answer behind several prompts, and every prompt has an "
+                "answer of its own: give the answers, data.text: [prompt, continuation], or leave "
+                "data.template out, so that names are swapped"
+            )
     for label, name in label_mapping(spec.labels, model.classes).items():
         try:
             names.class_index(name)
@@ -270,6 +279,8 @@ def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str 
     if plan.model.head == "tokens":
         types = LabelScheme(plan.model.classes).types
         return {one: one if one in types else None for one in labels}
+    if plan.model.head == GENERATED:
+        return dict.fromkeys(labels, GENERATED)
     names = ClassNames(plan.model.classes, plan.classifications)
     indices = {
         label: label_index(label, names, plan.labels, by_name=plan.labels_by_name)

@@ -23,7 +23,8 @@ from transexplain.types.items import (
     PatchGrid,
 )
 from transexplain.types.label_sets import label_set
-from transexplain.types.plans import AuditPlan
+from transexplain.types.pairs import DIVIDER
+from transexplain.types.plans import GENERATED, AuditPlan
 from transexplain.types.token_labels import TaggedSpan
 from transexplain.types.tokens import NO_WORD, Tokens
 
@@ -69,6 +70,7 @@ class MentionCounter:
         self._finder, self._slice = EntityFinder(plan), plan.slice
         self._answers = answers_of(plan)
         self._tagging = plan.model.head == "tokens"
+        self._generates = plan.model.head == GENERATED
         self._second = matcher_of(plan.second, plan.matching) if plan.second else None
 
     def read(self, many: Sequence[Explained]) -> list[Explained]:
@@ -76,7 +78,7 @@ class MentionCounter:
 
         It reads the texts of all of them together, for the `of` of each that comes next.
         """
-        texts = [_text_of(one) for one in many]
+        texts = [self._text_of(one) for one in many]
         errors = self._finder.read(texts)
         return [
             one if error is None else _failed(one, error)
@@ -91,9 +93,9 @@ class MentionCounter:
         if outcome is None:
             return (), []
         marked = done.item.annotations if done.item else ()
-        found = self._finder.find(_text_of(done), marked, outcome.meta)
+        found = self._finder.find(self._text_of(done), marked, outcome.meta)
         if not attributions:  # no label is predicted, which is an answer too
-            groups = self._finder.groups_in(_text_of(done), marked, outcome.meta)
+            groups = self._finder.groups_in(self._text_of(done), marked, outcome.meta)
             self._count_answers(done, outcome, groups, found.matches, found.matches, aggregate)
             return (), []
         aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
@@ -114,6 +116,13 @@ class MentionCounter:
         self._count_answers(done, outcome, groups, mentions, found.matches, aggregate)
         self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
+
+    def _text_of(self, done: Explained) -> str | None:
+        """The item's text, also where nothing of it is explained; of an answered one the prompt."""
+        explained = done.attributions
+        outcome = done.outcome
+        text = explained[0].text if explained else None if outcome is None else outcome.text
+        return text.partition(DIVIDER)[0] if self._generates and text is not None else text
 
     def _count_answers(
         self,
@@ -141,7 +150,7 @@ class MentionCounter:
                 aggregate.outcomes.add(
                     answer, of, answers=self._answers, slice_=slice_, cluster=cluster
                 )
-        if template and self._answers and len(outcome.logits) > 1:
+        if template and self._answers and (len(outcome.logits) > 1 or self._generates):
             named = dict.fromkeys((one.group, one.entity) for one in mentions)
             log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
             aggregate.checked.observations += [
@@ -167,7 +176,7 @@ class MentionCounter:
         recognised: Spans,
     ) -> None:
         """Count what the second lexicon finds, apart from the first one's mentions."""
-        text = _text_of(done)
+        text = self._text_of(done)
         if self._second is None or text is None:
             return
         matches = self._second.find(text, recognised)
@@ -233,13 +242,6 @@ def _is_explained(attribution: Attribution, mention: Mention) -> bool:
     assert not isinstance(tokens, PatchGrid)
     places = [tokens[place] for place in attribution.positions]
     return any(one.start < mention.end and mention.start < one.end for one in places)
-
-
-def _text_of(done: Explained) -> str | None:
-    """The item's text, also where nothing of it is explained."""
-    explained = done.attributions
-    outcome = done.outcome
-    return explained[0].text if explained else None if outcome is None else outcome.text
 
 
 def _failed(done: Explained, error: ItemError) -> Explained:

@@ -29,6 +29,7 @@ _HEADS: dict[Head, str] = {
     "labels": "may give an item several labels",
     "tokens": "labels tokens",
     "span": "answers questions",
+    "answer": "generates its answers",
 }
 
 

@@ -24,7 +24,8 @@ from transexplain.types.items import (
     Target,
 )
 from transexplain.types.label_sets import SeveralLabels, label_set
-from transexplain.types.plans import AT_POSITIONS, AuditPlan, Head
+from transexplain.types.pairs import DIVIDER
+from transexplain.types.plans import AT_POSITIONS, GENERATED, AuditPlan, Head
 from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import (
@@ -38,6 +39,8 @@ from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpa
 from transexplain.types.tokens import Tokens
 
 Scheme = LabelScheme | AnswerScheme
+#: what an item is said to answer whose generated answer is not the one that the data expects
+OTHERWISE = "another answer"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +109,11 @@ class Request:
                 raise TargetError(
                     f"target {one.spec!r} is of models that label tokens, and this one does not"
                 )
+            if self.head == GENERATED and one.kind not in ("predicted", "class", "all"):
+                raise TargetError(
+                    f"target {one.spec!r} is of models that answer with a class; of one that "
+                    "generates answers the target is predicted, its own answer"
+                )
         if tagging and self.long_text == "window":
             raise ConfigurationError(
                 "a model that labels tokens reads no long texts in windows; use long_text: "
@@ -131,6 +139,8 @@ class Request:
         """
         if item.label is None:
             return None
+        if self.head == GENERATED:
+            return (0,)  # the label is the answer that is expected
         if (scheme := self.scheme) is not None:
             text = item.content if isinstance(item.content, str) else ""
             types = {one.type for one in scheme.written(item.label, text)}
@@ -162,8 +172,12 @@ class Request:
             return found, None
         return found, tuple(one.span for one in given_entities(self.scheme, member))
 
-    def predicted(self, logits: NDArray[np.floating[Any]]) -> str:
-        """What is predicted by logits (C,)."""
+    def predicted(self, logits: NDArray[np.floating[Any]], item: Item) -> str:
+        """What is predicted for an item by logits (C,)."""
+        if self.head == GENERATED:
+            answer = str(item.content).partition(DIVIDER)[2]
+            expected = item.label is None or _plain(item.label) == _plain(answer)
+            return GENERATED if expected else OTHERWISE
         if self.floors is None:
             return self.named([int(np.argmax(logits))])
         return self.named(predicted_labels(logits, self.floors))
@@ -242,6 +256,11 @@ class Member:
     labels: tuple[int, ...] | None  #: class indices of its label, where it has one
 
 
+def _plain(answer: str) -> str:
+    """An answer without what does not count in a comparison: case, and white space around words."""
+    return " ".join(answer.split()).casefold()
+
+
 def _tokens(member: Member) -> Tokens:
     features = member.encoded.features
     assert not isinstance(features, PatchGrid)
@@ -304,6 +323,7 @@ def finished(
         return model_failure(item, ArithmeticError("logits or relevance are not finite"))
     found, given = request.tagged(member, own)
     answered = request.scheme is None
+    predicted = request.predicted(own, item) if answered else label_set(_types(request, found))
     return Explained(
         item=item,
         attributions=tuple(attributions),
@@ -313,7 +333,7 @@ def finished(
             item_id=item.id,
             index=item.index,
             label=None if labels is None else request.named(labels),
-            predicted=request.predicted(own) if answered else label_set(_types(request, found)),
+            predicted=predicted,
             logits=tuple(own.tolist()) if answered else (),
             truncated=encoded.truncated,
             positions=encoded.length,

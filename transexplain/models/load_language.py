@@ -11,6 +11,7 @@ from transexplain.models.answer_reading import LanguageKind
 from transexplain.models.assemble import Origin, placed
 from transexplain.models.calling import place_of, torch_dtype
 from transexplain.models.configs import read_config
+from transexplain.models.generated_answers import generating
 from transexplain.models.hub import digest_of_module, folder_of
 from transexplain.models.language_model import (
     LanguageModel,
@@ -22,7 +23,8 @@ from transexplain.models.loaded_model import LoadedModel
 
 #: what the source of a classifier over words that may come next begins with
 PREFIX = "lm:"
-_FORM = f"{PREFIX}FOLDER?answers=WORD,WORD"
+_FORM = f"{PREFIX}FOLDER?answers=WORD,WORD, or {PREFIX}FOLDER?generate=NUMBER"
+_MOST = 1024  #: tokens of a generated answer
 #: what the source of a module in memory begins with
 _WRAPPED = "module:"
 
@@ -95,21 +97,29 @@ def _in_memory(
 def load_answers(source: str, *, dtype: Any = None, device: str | None = None) -> LoadedModel:
     """The language model of `lm:FOLDER?answers=he,she` as a classifier over these words.
 
-    See `LanguageModel.as_classifier`. Raises ModelLoadError.
+    See `LanguageModel.as_classifier`; that of `lm:FOLDER?generate=8` answers with what it
+    generates, see `generating`. Raises ModelLoadError.
     """
-    folder, words = answers_of(source)
+    folder, asked = answers_of(source)
     model = load_language_model(folder, dtype=dtype, device=device)
-    return model.as_classifier(words, source)
+    if isinstance(asked, int):
+        return generating(model, asked, source)
+    return model.as_classifier(asked, source)
 
 
-def answers_of(source: str) -> tuple[str, tuple[str, ...]]:
-    """The folder or hub id, and the words, of an `lm:` source; raises ModelLoadError."""
+def answers_of(source: str) -> tuple[str, tuple[str, ...] | int]:
+    """The folder or hub id of an `lm:` source, and the words, or how many tokens are generated.
+
+    Raises ModelLoadError.
+    """
     folder, mark, query = source.removeprefix(PREFIX).partition("?")
     key, _, value = query.partition("=")
     words = tuple(word.strip() for word in value.split(","))
-    if not folder or not mark or key != "answers" or not all(words):
-        raise ModelLoadError(f"cannot read {source!r:.80}; the form is {_FORM}")
-    return folder, words
+    if folder and mark and key == "answers" and all(words):
+        return folder, words
+    if folder and key == "generate" and value.isdecimal() and 0 < int(value[:5]) <= _MOST:
+        return folder, int(value)
+    raise ModelLoadError(f"cannot read {source!r:.80}; the form is {_FORM} (1 to {_MOST})")
 
 
 def language_kind(source: str) -> LanguageKind | None:

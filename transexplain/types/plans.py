@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, Final, Literal, overload
 
 from transexplain.errors import ConfigurationError
 from transexplain.types.filings import ImpactPlan, Scenario
@@ -22,8 +22,11 @@ from transexplain.types.scores import (
 
 Modality = Literal["text", "image", "nodes"]
 #: what a model answers: one of its classes for an item, any of its labels for an item (a sigmoid at
-#: each logit), one of its labels for every token, or where in a context an answer is
-Head = Literal["classes", "labels", "tokens", "span"]
+#: each logit), one of its labels for every token, where in a context an answer is, or what a
+#: language model generates
+Head = Literal["classes", "labels", "tokens", "span", "answer"]
+#: the head, and the only class, of a language model that generates answers
+GENERATED: Final = "answer"
 #: heads with logits at every position
 AT_POSITIONS = frozenset({"tokens", "span"})
 DeviceClass = Literal["cpu", "gpu"]

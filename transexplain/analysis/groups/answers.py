@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from transexplain.types.items import Target
 from transexplain.types.label_sets import set_members
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import GENERATED, AuditPlan
 from transexplain.types.targets import ClassNames, parse_target
 from transexplain.types.token_labels import LabelScheme
 
+_ALMOST_CERTAIN = 1e-12  #: nats below 0, of an answer whose probability is 1 in floats
 #: classes beyond which the targets `predicted`, `label`, `all` and `top` name no answers
 MOST = 20
 
@@ -32,6 +33,7 @@ class Answer:
     plus: tuple[int, ...]  #: class indices; none: a type of entity, which has no logit of its own
     minus: tuple[int, ...]  #: class indices; empty for a single logit
     several: bool = False  #: classes are labels, of which an item may have any number
+    logarithm: bool = False  #: the logit is the log-probability of a generated answer
 
     def selects(self, text: str, classes: Sequence[str]) -> bool:
         """Whether a predicted (or given) class, or set of labels, has one of the first."""
@@ -45,6 +47,9 @@ class Answer:
         independent, as their sigmoids are.
         """
         values = np.asarray(logits, dtype=np.float64)
+        if self.logarithm:
+            certain = np.minimum(values[..., 0], -_ALMOST_CERTAIN)
+            return np.asarray(certain - np.log(-np.expm1(certain)))
         if self.several and len(self.plus) > 1 and not self.minus:
             none = np.logaddexp(0.0, values[..., list(self.plus)]).sum(axis=-1)
             return np.asarray(none + np.log(-np.expm1(-none)))
@@ -90,6 +95,8 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
         target, several = parse_target(spec, names), plan.several is not None
         if plan.model.head == "tokens":
             return _of_types(LabelScheme(plan.model.classes).types)
+        if plan.model.head == GENERATED:
+            return (Answer(name=GENERATED, plus=(0,), minus=(), logarithm=True),)
         for one in _of_target(target, plan.model.classes, several):
             if (one.minus, one.plus) not in found:
                 found.setdefault((one.plus, one.minus), one)

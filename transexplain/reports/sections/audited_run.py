@@ -17,7 +17,7 @@ from transexplain.reports.sections.group_section import group_notes
 from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
 from transexplain.reports.survey import SHARE
 from transexplain.types.label_sets import NO_LABEL, USUAL_THRESHOLD
-from transexplain.types.plans import AuditPlan, AuditRun, PrivacyPlan, StoreText
+from transexplain.types.plans import GENERATED, AuditPlan, AuditRun, PrivacyPlan, StoreText
 from transexplain.types.scores import Approximation
 from transexplain.version import __version__
 
@@ -188,6 +188,16 @@ def _several(plan: AuditPlan) -> Iterator[str]:
             "or, without labels, a mention. True positives are the recall of a type. The relevance "
             "of a group is that of its names for their own labels. Mentions are not taken out or "
             "swapped, as the entities of a changed text are others."
+        )
+    if plan.model.head == GENERATED:
+        yield (
+            "The model goes on with each text, the likeliest token each time; what it said, or the "
+            "continuation that the data gives, stands behind the text as a second one. An "
+            "explanation is of the log-probability of that answer in nats, in the text and in the "
+            "answer's own tokens. Names are looked for, removed and swapped in the text alone, and "
+            "the answer stays: its log-odds are what changes. An answer counts as selected where "
+            "it is the label that the data gives, case and white space aside; without labels all "
+            "are."
         )
     if plan.several is None:
         return

@@ -1,0 +1,213 @@
+"""A causal language model as what audits take: its one answer to a prompt, and how likely that is.
+
+The model goes on with a prompt, the likeliest token each time, and what it said is read behind the
+prompt as the second text of a pair is, behind U+001E. Its only logit is the log-probability of that
+answer. So whatever changes a prompt later (a name that is swapped) leaves the answer as it was.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transexplain.errors import ItemError, ModelLoadError
+from transexplain.models.answer_reading import AnswerCaller
+from transexplain.models.calling import Caller
+from transexplain.models.language_model import LanguageModel
+from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, failure
+from transexplain.models.prompt_encoder import PromptEncoder
+from transexplain.types.items import Item, ItemFailure
+from transexplain.types.pairs import DIVIDER, divided
+from transexplain.types.plans import GENERATED
+from transexplain.types.tokens import Tokens
+
+#: (T,) of an encoded item: 1 at the tokens of its answer
+ANSWERED = "answered"
+_BEHIND = 8  #: tokens of a prompt that an answer is decoded behind, as many drop a first space
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GeneratedCaller(Caller):
+    """The log-probability of the answer that a sequence ends with, as its only logit (B, 1)."""
+
+    count: int  #: tokens of the longest answer
+
+    def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
+        """(B, 1) of one forward pass; sequences without an answer have 0."""
+        ids, marked = inputs[self.main], inputs[ANSWERED]
+        own = {name: values for name, values in inputs.items() if name != ANSWERED}
+        logits = Caller.__call__(self, module, own)
+        # shapes that depend on no value: passes of one shape may be recorded and played again
+        places = marked.argmax(dim=1, keepdim=True) + torch.arange(self.count, device=ids.device)
+        inside = places < ids.shape[1]
+        places = places.clamp(1, ids.shape[1] - 1)
+        weights = (marked.gather(1, places) * inside).to(logits.dtype)
+        rows = torch.arange(len(ids), device=ids.device)[:, None]
+        logs = torch.log_softmax(logits[rows, places - 1], dim=-1)
+        columns = torch.arange(self.count, device=ids.device)[None]
+        return (logs[rows, columns, ids.gather(1, places)] * weights).sum(dim=1, keepdim=True)
+
+
+class AnsweredEncoder(PromptEncoder):
+    """Encodes prompts with the answers to them; what stands behind U+001E is an answer given."""
+
+    generate: Callable[[Sequence[int]], list[int]]
+    count: int  #: tokens of an answer at most
+
+    def encode(
+        self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
+    ) -> list[Encoded | ItemFailure]:
+        """Each prompt with its answer, as one text that U+001E divides, or its failure.
+
+        An answer without a token is the failure `empty-answer`; `joined-token` is one whose
+        beginning the tokenizer joins with the prompt's end.
+        """
+        found: dict[int, Encoded | ItemFailure] = {}
+        prompts: dict[int, Item] = {}
+        given: dict[int, str] = {}
+        for place, item in enumerate(items):
+            try:
+                prompts[place] = replace(item, content=self._parted(item, place, given))
+            except ItemError as error:
+                found[place] = failure(item, error)
+        made = super().encode([*prompts.values()], long_text=long_text, max_length=max_length)
+        for place, prompt in zip(prompts, made, strict=True):
+            try:
+                answered = prompt
+                if isinstance(prompt, Encoded):
+                    answered = self._answered(items[place], prompt, given.get(place))
+                found[place] = answered
+            except ItemError as error:
+                found[place] = failure(items[place], error)
+        return [found[place] for place in range(len(items))]
+
+    def _parted(self, item: Item, place: int, given: dict[int, str]) -> str:
+        """The item's prompt; `given` gets the answer, where there is one."""
+        self._check_string(item.content)
+        prompt, *answer = divided(item.content)
+        if answer:
+            given[place] = answer[0]
+        return prompt
+
+    def _answered(self, item: Item, prompt: Encoded, given: str | None) -> Encoded:
+        before: list[int] = prompt.inputs["input_ids"].tolist()
+        content = str(prompt.item.content)
+        text = self._said(before, content) if given is None else given
+        ids, tokens = self.read(content + text)
+        if ids[: len(before)] != before:
+            raise ItemError(
+                "joined-token",
+                "the tokenizer makes one token of the prompt's end and of the beginning of "
+                f"{text!r:.40}: end the prompt where a token ends, most often before a space",
+            )
+        if not len(before) < len(ids) <= len(before) + self.count:
+            raise ItemError(
+                "empty-answer" if len(ids) == len(before) else "too-long",
+                f"{text!r:.40} is {len(ids) - len(before)} tokens behind this prompt; an answer "
+                f"has 1 to {self.count} (?generate=)",
+            )
+        if self.limit is not None and len(ids) > self.limit:
+            raise ItemError(
+                "too-long",
+                f"prompt and answer are {len(ids)} tokens; the model takes {self.limit}",
+            )
+        return Encoded(
+            item=replace(item, content=content + DIVIDER + text),
+            inputs=self._inputs(prompt, ids),
+            features=_behind_divider(tokens, len(before), content + DIVIDER + text),
+            length=len(ids),
+            truncated=False,
+        )
+
+    def _said(self, before: list[int], content: str) -> str:
+        """What the model says behind a prompt; raises ItemError.
+
+        Its end is left out where the text would not be read as the same tokens again, as with the
+        half of a character: a changed prompt has its answer as text.
+        """
+        if self.limit is not None and len(before) >= self.limit:
+            raise ItemError(
+                "too-long", f"behind a prompt of {len(before)} tokens there is no room for more"
+            )
+        made = self.generate(before)
+        if self.limit is not None:
+            made = made[: self.limit - len(before)]
+        begun = before[-_BEHIND:]
+        front = len(self._decoded(begun))
+        for count in range(len(made), 0, -1):
+            said = self._decoded([*begun, *made[:count]])[front:]
+            if said.strip() and DIVIDER not in said:
+                ids, _ = self.read(content + said)
+                if ids == [*before, *made[:count]]:
+                    return said
+        raise ItemError("empty-answer", "the model says nothing behind this prompt that is text")
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        assert self.tokenizer is not None
+        return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+
+    def _inputs(self, prompt: Encoded, ids: list[int]) -> dict[str, Tensor]:
+        length, more = prompt.length, len(ids) - prompt.length
+        inputs = {
+            name: torch.cat([row, row[-1:].expand(more)]) for name, row in prompt.inputs.items()
+        }
+        if "position_ids" in inputs:
+            inputs["position_ids"] = torch.arange(len(ids))
+        marks = torch.arange(len(ids)).ge(length).long()
+        return {**inputs, "input_ids": torch.tensor(ids), ANSWERED: marks}
+
+
+def _behind_divider(tokens: Tokens, prompt: int, text: str) -> Tokens:
+    """The tokens of prompt and answer, the answer's one character and one word further on."""
+    behind = (np.arange(len(tokens)) >= prompt) & ~tokens.special
+    shift = behind.astype(np.int32)
+    return Tokens(
+        starts=tokens.starts + shift,
+        ends=tokens.ends + shift,
+        words=tokens.words + shift,
+        special=tokens.special,
+        pieces=tokens.texts,
+        text=text,
+    )
+
+
+def generating(model: LanguageModel, count: int, source: str | None = None) -> LoadedModel:
+    """The model with its own answers of at most `count` tokens; everything that audits take it for.
+
+    Its one class is `answer`, whose logit is the log-probability of the answer in nats. `source` is
+    what it is recorded as. Raises ModelLoadError for a model that cannot, and without a tokenizer.
+    """
+    if model.kind != "causal" or model.pictures is not None or model.tokenizer is None:
+        what = "has no tokenizer" if model.tokenizer is None else "is no causal model of texts"
+        raise ModelLoadError(
+            f"{model!r} {what}: audits of generated answers need one; explain single answers with "
+            "explain_answers, or audit words that may come next with ?answers=WORD,WORD"
+        )
+    reader, encoder = model.reader, model.encoder
+    answered = AnsweredEncoder(
+        encoder.tokenizer,
+        limit=encoder.limit,
+        usual=None,
+        padding=encoder.padding,
+        vocabulary=encoder.vocabulary,
+        device=encoder.device,
+        takes=encoder.takes,
+    )
+    answered.count = count
+    answered.generate = lambda ids: model.generate(ids, count)
+    caller = reader.caller
+    assert isinstance(caller, AnswerCaller)
+    own: dict[str, Any] = {one.name: getattr(caller, one.name) for one in fields(Caller)}
+    ref = replace(
+        reader.ref, classes=(GENERATED,), head=GENERATED, source=source or reader.ref.source
+    )
+    return replace(
+        reader,
+        classes=(GENERATED,),
+        encoder=answered,
+        caller=GeneratedCaller(**own, count=count),
+        ref=ref,
+    )
