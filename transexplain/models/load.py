@@ -41,10 +41,9 @@ def load_model(
         source: a directory (transformers, a config.json with `timm_args`, or what
             `models.graph_transformer.GraphTransformer.save` wrote), a hub id
             (`org/name` or `org/name@revision`, recorded with its commit) or
-            `timm:NAME?checkpoint=FILE.safetensors`; directory and file may be URLs;
-            `lm:FOLDER?answers=he,she` (`LanguageModel.as_classifier`) or `lm:FOLDER?generate=8`
-            (what a causal model goes on with). Or an object: a transformers classifier, a timm
-            model, or a pipeline for text- or image-classification.
+            `timm:NAME?checkpoint=FILE.safetensors`; directory and file may be URLs; or
+            `lm:FOLDER?answers=he,she` or `lm:FOLDER?generate=8`, a language model. Or an object: a
+            transformers classifier, a timm model, or a pipeline for text- or image-classification.
         reader: of a transformers classifier in memory: its tokenizer or image processor, or a
             function from an RGB picture to (3, H, W).
         dtype: that files are loaded as: float32 (the default), float64, bfloat16 or float16.
