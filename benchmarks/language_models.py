@@ -5,29 +5,35 @@
 
 `cost` explains a GPT-2 of random weights and prints forward passes per token of the answer, in time
 of the processor, on one thread. `context` takes the model of `benchmarks.topic_prompts` and prints,
-for each method, how far the log-probability of the answer falls without the best documents.
+for each method, how far the log-probability of the answer falls without the best documents (or
+without the best parts of them, `--pieces`): the mean over prompts with a 95 % interval, and the
+differences of each method to ContextCite's, prompt by prompt.
 """
 
 import argparse
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import transexplain as te
-from benchmarks.topic_prompts import prompts, texts_by_topic
+from benchmarks.topic_prompts import QUESTION, Asked, prompts, texts_by_topic
 from transexplain.types.prompts import ContextAttribution
+from transexplain.types.scores import MethodSpec
 
 #: name, method and samples of what is compared
-METHODS = (
+METHODS: tuple[tuple[str, str | MethodSpec, int], ...] = (
     ("lrp", "lrp", 1),
+    ("lrp, gamma 0.1", MethodSpec(name="lrp", params={"gamma": 0.1}), 1),
     ("attnlrp", "attnlrp", 1),
     ("gradient-x-input", "gradient-x-input", 1),
     ("leave-one-out", "leave-one-out", 1),
-    *((f"context-cite, {samples}", "context-cite", samples) for samples in (8, 16, 32, 64)),
+    *((f"context-cite, {samples}", "context-cite", samples) for samples in (20, 32, 64, 256)),
 )
 
 
@@ -70,36 +76,73 @@ def _seconds(run: Callable[[], object], rounds: int) -> float:
     return min(taken)
 
 
-def context(folder: str, shared: Path, count: int) -> list[tuple[str, int, float, float, float]]:
-    """Per method: passes, falls without the best one and three documents, and how many are right.
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was measured of one method, an entry for each of N prompts."""
 
-    The answer is the likeliest token; only prompts that are answered rightly are taken.
+    name: str
+    passes: int
+    falls: NDArray[np.float64]  #: (N, 2) nats, without the best part and without the best three
+    right: NDArray[np.float64]  #: (N,) share of the best three that have the answer's topic
+
+
+def context(folder: str, shared: Path, count: int, pieces: int, seed: int) -> list[Row]:
+    """A row for each method, over the first `count` held-out prompts that are answered rightly.
+
+    The answer is the likeliest token. Each document is cut into `pieces` parts.
     """
     torch.set_num_threads(1)
     model = te.load_language_model(folder)
-    source = prompts(texts_by_topic(shared, held_out=True), seed=2)
-    taken = []
-    for asked in source:
-        (answer,) = te.attribute_context(model, asked.parts, "leave-one-out", "next")
-        if answer.answer == asked.answer:
+    taken: list[Asked] = []
+    for asked in prompts(texts_by_topic(shared, held_out=True), seed=seed):
+        (answer,) = te.explain_answers(model, asked.parts)
+        if answer.token == asked.answer:
             taken.append(asked)
         if len(taken) == count:
             break
+    given = [_parts(one, pieces) for one in taken]
     rows = []
     for name, method, samples in METHODS:
-        found = te.attribute_context(
-            model, [one.parts for one in taken], method, "next", samples=samples, drops=[1, 3]
-        )
-        right = np.mean([_right(one, asked.right) for one, asked in zip(found, taken, strict=True)])
-        falls = [float(np.mean([one.drops[k] for one in found])) for k in (1, 3)]
-        rows.append((name, found[0].passes, *falls, float(right)))
+        found = te.attribute_context(model, given, method, "next", samples=samples, drops=[1, 3])
+        falls = np.array([[one.drops[1], one.drops[3]] for one in found])
+        right = [_right(one, asked.right) for one, asked in zip(found, taken, strict=True)]
+        rows.append(Row(name, found[0].passes, falls, np.array(right)))
     return rows
 
 
+def _parts(asked: Asked, pieces: int) -> dict[str, str]:
+    """The prompt's parts by name, its documents cut into so many; together they are the prompt."""
+    found: dict[str, str] = {}
+    for place, text in enumerate(asked.documents):
+        cuts = np.array_split(text.split(), pieces)
+        for number, words in enumerate(cuts):
+            end = "\n" if number == pieces - 1 else ""
+            found[f"{place}.{number}"] = " " * bool(number and len(words)) + " ".join(words) + end
+    return {**found, "question": QUESTION}
+
+
 def _right(found: ContextAttribution, right: Sequence[bool]) -> float:
-    """The share of the three best documents that have the answer's topic."""
-    best = np.argsort([-score for score in found.scores.values()], kind="stable")[:3]
-    return float(np.mean([right[place] for place in best]))
+    """The share of the three best parts that are of documents with the answer's topic."""
+    best = sorted(found.scores, key=lambda name: -found.scores[name])[:3]
+    return float(np.mean([right[int(name.partition(".")[0])] for name in best]))
+
+
+def interval(values: NDArray[np.float64]) -> str:
+    """The mean over N prompts with its 95 % interval."""
+    half = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
+    return f"{values.mean():+.3f} [{values.mean() - half:+.3f}, {values.mean() + half:+.3f}]"
+
+
+def context_table(rows: Sequence[Row]) -> Iterator[str]:
+    """The lines that `context` prints: every method, then this package's against ContextCite."""
+    yield f"{'method':18} passes  {'without the best':26}  {'without the best 3':26}  right"
+    for row in rows:
+        one, three = map(interval, row.falls.T)
+        yield f"{row.name:18} {row.passes:6}  {one:26}  {three:26}  {row.right.mean():5.2f}"
+    for row in (one for one in rows if not one.name.startswith("context-cite")):
+        for other in (one for one in rows if one.name.startswith("context-cite")):
+            one, three = map(interval, (row.falls - other.falls).T)
+            yield f"{row.name} less {other.name}: {one}, of 3 {three}"
 
 
 def main() -> None:
@@ -117,6 +160,8 @@ def main() -> None:
     two.add_argument("folder")
     two.add_argument("--shared", type=Path, default=os.environ.get("TRANSEXPLAIN_SHARED"))
     two.add_argument("--prompts", type=int, default=100)
+    two.add_argument("--pieces", type=int, default=1, help="parts of a document")
+    two.add_argument("--seed", type=int, default=2, help="of the prompts")
     given = parser.parse_args()
     if given.part == "cost":
         found = cost(given.layers, given.prompt, given.answer, given.rounds)
@@ -124,9 +169,10 @@ def main() -> None:
         for value in ("logit", "log-probability"):
             print(f"{value}: {found[value]:.2f} forward passes per token")
         return
-    print(f"{'method':18} passes  without 1  without 3  right")
-    for name, passes, first, third, right in context(given.folder, given.shared, given.prompts):
-        print(f"{name:18} {passes:6}  {first:9.3f}  {third:9.3f}  {right:5.2f}")
+    for line in context_table(
+        context(given.folder, given.shared, given.prompts, given.pieces, given.seed)
+    ):
+        print(line)
 
 
 if __name__ == "__main__":

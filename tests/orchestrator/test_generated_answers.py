@@ -172,6 +172,32 @@ def test_an_audit_of_answers_from_plan_to_gate(call: Call, tmp_path: Path) -> No
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("planted", [1.5, 0.0])
+def test_a_continuation_is_compared_behind_prompts_of_a_template(
+    tmp_path: Path, planted: float
+) -> None:
+    pronoun_pairs.train(tmp_path / "model", 0, planted)
+    rows = [
+        {"prompt": frame.format(name), "answer": " she", "template": str(number)}
+        for number, frame in enumerate(pronoun_pairs.FRAMES)
+        for names in pronoun_pairs.OCCUPATIONS.values()
+        for name in names
+    ]
+    with pytest.warns(UserWarning, match="share word pieces"):
+        result = te.audit(
+            f"lm:{tmp_path / 'model'}?generate=1",
+            {"source": rows, "text": ["prompt", "answer"], "template": "template"},
+            groups={"lexicon": pronoun_pairs.OCCUPATIONS, "reference": "occupation/second"},
+            database=f"sqlite:///{tmp_path / 'runs.db'}",
+            evaluation={"items": 0},
+            progress=False,
+        )
+    (row,) = result.groups.to_dict("records")
+    assert row["verdict"] == ("different answers" if planted else "inconclusive")
+    assert row["effect"] == pytest.approx(2 * planted, abs=0.2)
+
+
+@pytest.mark.exhaustive
 def test_an_audit_of_answers_on_the_queue(redis_url: str, tmp_path: Path) -> None:
     audit = make_audit(tmp_path)
     with celery_fleet(redis_url, tmp_path) as fleet, fleet.worker():
