@@ -7,16 +7,17 @@
 Claim, read, encode, batch, records, totals, mentions, rows, digest and commit are those of a run;
 in the place of the model a stand-in returns prepared arrays, as fast as asked or at `--rate` items
 a second. It stands for a card: as many items are read and sorted by length together as for one,
-batches have the positions that cards take (`--batch-tokens`), and as many processes read and encode
-as beside one on this machine (`--host-processes`; 0: a thread of the run's own process). Each row
-is run twice and measured from its first batch to its last commit: once with every stage timed,
-which costs a little itself (what other processes do is among the rest), and once without, which
-gives items/s, milliseconds of processor time per item over all processes, the share of the time
-that the device waited for the host, and bytes an item in the database.
+what it has in hand is noted beside it, batches have the positions that cards take
+(`--batch-tokens`), and as many processes read and encode as beside one on this machine
+(`--host-processes`; 0: a thread of the run's own process). Each row is run twice and measured from
+its first batch to its last commit: once with every stage timed, which costs a little itself (what
+other processes do is among the rest), and once without, which gives items/s, milliseconds of
+processor time per item over all processes, the share of the time that the device waited for the
+host, and bytes an item in the database.
 Pictures are read from files, from a tar and from Parquet, and stand beside a loop that decodes and
-resizes the same files and does nothing else. Without
-files of your own it takes the sentiment model, the SST-2 training sentences, the lexicon and the
-pictures of the reference data beside the checkout (or of `TRANSEXPLAIN_SHARED`).
+resizes the same files and does nothing else. Without files of your own it takes the sentiment
+model, the SST-2 training sentences, the lexicon and the pictures of the reference data beside the
+checkout (or of `TRANSEXPLAIN_SHARED`).
 """
 
 import argparse
@@ -42,11 +43,13 @@ from orchestrator.dispatch.local import run_here
 from orchestrator.plan import Prepared
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import portions
+from transexplain.models.invariance import invariance_of
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import result_part
+from workers import claim_to_commit
 from workers.reader_pool import host_processes
 
 Figures = dict[str, Any]
@@ -80,7 +83,7 @@ def measured(
     """The figures of one case on one database."""
     first = next(one for one in read_shard(prepared.plan.dataset, prepared.shards[0]))
     (encoded,) = prepared.model.encode([first])  # what shares a batch is measured by the model
-    prepared.model.invariance(encoded)
+    invariance_of(prepared.model, encoded)
     _, stages = _run(prepared, device, url, settings, timed=True)
     plain, _ = _run(prepared, device, url, settings, timed=False)
     per_item = {name: 1e3 * stages.seconds[name] / case.items for name in STAGES}
@@ -98,6 +101,7 @@ def _run(
         open_database(url, upgrade=True) as db,
         timed_stages() if timed else nullcontext(Stopwatch()) as stages,
         mock.patch.object(portions, "READ_TOGETHER", portions.READ_FOR_A_CARD),
+        mock.patch.object(claim_to_commit, "device_class", lambda device: "gpu"),
     ):
         before = _size(db)
         run_id = runs.create(db, prepared.plan, prepared.shards)
@@ -245,7 +249,7 @@ def _parsed(words: list[str] | None) -> argparse.Namespace:
         default=host_processes(None, "cuda"),
         help="that read and encode; default: as many as beside a card on this machine",
     )
-    parser.add_argument("--items", type=int, default=8192, help="texts; fewer of longer ones")
+    parser.add_argument("--items", type=int, default=24576, help="texts; fewer of longer ones")
     parser.add_argument("--pictures", type=int, default=512)
     parser.add_argument("--shard-size", type=int, default=1024)
     parser.add_argument("--batch-tokens", type=int, default=8192, help="positions of a batch")

@@ -26,7 +26,8 @@ from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.methods.relevance import rules_of
 from transexplain.models.calling import logits_of
 from transexplain.models.image_encoder import ImageEncoder
-from transexplain.models.loaded_model import NEUTRAL_TEXT, Batch, Encoded, LoadedModel, tolerance_of
+from transexplain.models.invariance import NEUTRAL_TEXT, invariance_of, tolerance_of
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.types.items import Item, Ledger, ResolvedTarget, Unit
 from transexplain.types.plans import ModelRef
@@ -34,7 +35,7 @@ from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
     from transexplain.engine.census import OperatorUse, Uncovered
-    from transexplain.models.loaded_model import Invariance
+    from transexplain.models.invariance import Invariance
 
 
 def neutral_content(model: LoadedModel) -> Any:
@@ -344,7 +345,7 @@ def _diagnosis(
         logits_difference=max((float(np.abs(one - plain).max()) for one in logits), default=None),
         logits_tolerance=tolerance_of(model),
         timing=timing,
-        invariance=model.invariance(encoded, ragged=model.modality != "image"),
+        invariance=invariance_of(model, encoded, ragged=model.modality != "image"),
     )
 
 

@@ -9,7 +9,8 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 3. From claim to commit a `LeaseKeeper` renews the lease, as long as the work moves.
 4. Other processes, or a thread, read and encode the items ahead of who computes; one that dies
    or hangs fails the shard, and what it had in its hand is tried alone.
-5. The `Device` computes one shard at a time, in one thread. When three quarters of its items are
+5. The first batch of a shard is padded before its turn. The `Device` computes one shard at a time,
+   in one thread. When three quarters of its items are
    done, or what is left takes but a moment, there is room for the next shard: the pool then takes
    one message more, whose shard is claimed and read meanwhile. A shard that died before gets nobody
    to wait behind it: it may take the process along.
@@ -22,25 +23,22 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
-from transexplain.auditing.text_guard import Guard, guard_of
-from transexplain.data.attribution_files import read_attributions
-from transexplain.data.shard_reader import ids_of, read_shard
+from transexplain.data.shard_reader import ids_of
 from transexplain.error_frames import traceback_of
-from transexplain.errors import DatabaseError, FencedError, InfrastructureError
+from transexplain.errors import DatabaseError, FencedError
 from transexplain.interpreter import few_collections
-from transexplain.methods.learned_facts import check_explainers
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
-from transexplain.types.observer import NO_CAUTION, Caution, Observer
-from transexplain.types.plans import AuditPlan, Shard, ShardResult
+from transexplain.types.observer import NO_CAUTION
+from transexplain.types.plans import AuditPlan, ShardResult, device_class
 from workers import logs, tracing
 from workers.device_turns import Device, Watch
 from workers.fair_turns import FairTurns
@@ -48,88 +46,12 @@ from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
 from workers.read_ahead import ReadAhead, Waiting
 from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
+from workers.shard_work import PreparedShard, compute, model_for, prepare
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
-    from transexplain.auditing.explained_shard import Given, Unfinished
+    from transexplain.auditing.explained_shard import Unfinished
     from transexplain.models.loaded_model import LoadedModel
-
-
-def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
-    """The model of a plan; None where its attributions were imported.
-
-    Raises ModelLoadError as `ModelCache.get`, ConfigurationError as `guard_of` and where an
-    explainer cannot be read.
-    """
-    guard_of(plan)  # where the key, the hook or an explainer is not there, no model is loaded
-    check_explainers(plan)
-    return None if plan.task == "imported" else models.get(plan.model)
-
-
-def compute(
-    plan: AuditPlan,
-    shard: Shard,
-    model: "LoadedModel | None",
-    *,
-    observer: Observer,
-    caution: Caution,
-    items: "Given" = None,
-) -> "Unfinished":
-    """The device's part of one shard; what it returns makes the result as it may be stored.
-
-    `model` is what `model_for` gave. Both parts raise as `explain_shard` and `guard_of`; where the
-    plan keeps texts out of the store, errors do not tell what they were about.
-    """
-    guard = guard_of(plan)
-    if guard is None:
-        return _computed(plan, shard, model, observer, caution, items)
-    with _without_text(guard):
-        given = guard.read(_read(plan, shard, model) if items is None else items)
-        unfinished = _computed(plan, shard, model, observer, caution, given)
-
-    def finished() -> ShardResult:
-        with _without_text(guard):
-            return guard.storable(unfinished())
-
-    return finished
-
-
-@contextmanager
-def _without_text(guard: Guard) -> Iterator[None]:
-    """A block whose errors do not tell what they were about."""
-    from transexplain.explaining import Stopped
-
-    try:
-        yield
-    except (Stopped, InfrastructureError):
-        raise
-    except Exception as error:  # noqa: BLE001 - raised again without what it may quote
-        raise guard.error_without_text(error) from None
-
-
-def _computed(
-    plan: AuditPlan,
-    shard: Shard,
-    model: "LoadedModel | None",
-    observer: Observer,
-    caution: Caution,
-    items: Any,
-) -> "Unfinished":
-    if model is None:
-        from transexplain.auditing.explained_shard import import_shard
-
-        result = import_shard(plan, shard, observer=observer, items=items)
-        return lambda: result
-    from transexplain.auditing.explained_shard import computed_shard, evaluate_shard
-
-    if plan.task == "evaluation":
-        result = evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-        return lambda: result
-    return computed_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-
-
-def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterable[Any]:
-    return read_attributions(plan, shard) if model is None else read_shard(plan.dataset, shard)
 
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
@@ -273,30 +195,42 @@ class Workbench:
             readers = None if plan.task == "imported" else self.readers(plan)
             model = model_for(plan, self.models)
         tracing.note(device=self.models.device_of(plan.model))
-        items = None  # read one by one when their turn comes, as caution asks
-        if model is not None and readers is not None:
-            items = self._read_ahead(plan, claim, keeper, model, readers)
+        with ExitStack() as stack:
+            items, prepared = None, None  # read one by one when their turn comes, as caution asks
+            if model is not None and readers is not None:
+                items = self._read_ahead(plan, claim, keeper, model, readers)
+                if items is not None:
+                    stack.callback(items.close)
+                    prepared = self._prepared(plan, claim, model, items)
+            if prepared is not None:
+                stack.callback(prepared.close)
 
-        def call(watch: Watch) -> "Unfinished":
-            self.meter.shard_begun(claim.run_id)
-            try:
-                with tracing.span("explain"), tracing.batches(watch) as observer:
-                    unfinished = compute(
-                        *(plan, claim.shard, model),
-                        observer=observer,
-                        caution=claim.caution,
-                        items=items,
-                    )
-            finally:
-                self.meter.shard_ended()
-                spent = self.meter.device_seconds()
-            return lambda: replace(unfinished(), device=spent)
+            def call(watch: Watch) -> "Unfinished":
+                self.meter.shard_begun(claim.run_id)
+                try:
+                    with tracing.span("explain"), tracing.batches(watch) as observer:
+                        unfinished = compute(
+                            *(plan, claim.shard, model),
+                            observer=observer,
+                            caution=claim.caution,
+                            items=items,
+                            prepared=prepared,
+                        )
+                finally:
+                    self.meter.shard_ended()
+                    spent = self.meter.device_seconds()
+                return lambda: replace(unfinished(), device=spent)
 
-        try:
             return self.device.compute(claim, keeper, call)
-        finally:
-            if items is not None:
-                items.close()
+
+    def _prepared(
+        self, plan: AuditPlan, claim: Claim, model: "LoadedModel", items: ReadAhead
+    ) -> PreparedShard | None:
+        """The shard with its first batch ready; None where the device's thread reads it all."""
+        if plan.task == "evaluation" or claim.caution != NO_CAUTION:
+            return None
+        with self.meter.preparing(), tracing.span("prepare"):
+            return prepare(plan, claim.shard, model, caution=claim.caution, items=items)
 
     def _read_ahead(
         self,
@@ -366,4 +300,5 @@ class Workbench:
             stop=self.stop,
             revoked=revoked,
             on_hang=self.on_hang,
+            beside=device_class(self.models.device_of(self.plan(claim.run_id).model)) == "gpu",
         )

@@ -16,9 +16,10 @@ Made = TypeVar("Made")
 
 #: share of a shard's items after which the next is claimed: earlier would keep it from others
 NEAR_END = 0.75
-#: seconds that the rest of a shard may take at most where the next is claimed even earlier: a fast
-#: device would wait for its first items
+#: seconds that shards may take at most where the next are claimed even earlier: a fast device would
+#: wait for their first items
 SOON = 2.0
+MOST_AHEAD = 2  #: shards: one is ready when its turn comes, even where one took long to read
 
 
 class Device:
@@ -34,7 +35,7 @@ class Device:
         self._executor = executor
         self.on_room = on_room or (lambda: None)
         self._waiting: list[LeaseKeeper] = []
-        self._near_end = False
+        self._ahead = 0  # shards that may wait for the one that is computed
         self._committing = 0
         self._pace: tuple[str, float] | None = None  # of the last shard: its run, seconds an item
         self._lock = threading.Lock()
@@ -42,7 +43,7 @@ class Device:
     @property
     def room(self) -> int:
         """How many shards the process may hold now, at least one."""
-        return 1 + self._committing + self._near_end
+        return 1 + self._committing + self._ahead
 
     def compute(self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], Made]) -> Made:
         """What `call` returns, when it is this shard's turn; raises as it does."""
@@ -68,9 +69,9 @@ class Device:
         for keeper in tuple(self._waiting):
             keeper.touch()
 
-    def nears_end(self) -> None:
-        """The shard that is computed is nearly through."""
-        self._change(near_end=True)
+    def may_wait(self, ahead: int) -> None:
+        """So many shards may wait for the one that is computed, which is over soon."""
+        self._change(ahead=ahead)
 
     def _compute(
         self,
@@ -88,13 +89,13 @@ class Device:
             self._pace = watch.run, (time.monotonic() - begun) / max(1, watch.items)
             return made
         finally:
-            self._change(near_end=False)
+            self._change(ahead=0)
 
-    def _change(self, *, committing: int = 0, near_end: bool | None = None) -> None:
+    def _change(self, *, committing: int = 0, ahead: int | None = None) -> None:
         with self._lock:
             self._committing += committing
-            if near_end is not None:
-                self._near_end = near_end
+            if ahead is not None:
+                self._ahead = ahead
         self.on_room()
 
 
@@ -114,7 +115,7 @@ class Watch:
     def begins(self, pace: float | None) -> None:
         """The device has the shard; `pace`: seconds an item of the run's last one, where known."""
         if pace is not None and self.items * pace <= SOON:
-            self._make_room()
+            self._make_room(min(MOST_AHEAD, int(SOON / max(self.items * pace, 1e-9))))
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Progress; a shard that waits does not hang either."""
@@ -135,10 +136,10 @@ class Watch:
         if self._left <= self._few or self._is_soon_over():
             self._make_room()
 
-    def _make_room(self) -> None:
+    def _make_room(self, ahead: int = 1) -> None:
         if self._waits:
             self._waits = False
-            self._device.nears_end()
+            self._device.may_wait(ahead)
 
     def _is_soon_over(self) -> bool:
         if self._begun is None:

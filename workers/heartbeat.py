@@ -107,11 +107,12 @@ class LeaseKeeper:
     its next batch.
 
     A first attempt notes its batches at most every `NOTE_EVERY` seconds, so its breadcrumb may be
-    a few short batches old. A later one notes all, and when a batch is over, too: its breadcrumb
-    is what the process died in.
+    a few short batches old. Where a note would have to wait, and always for a device that is fast
+    (`beside`), the keeper's thread writes it while the batch is computed. A later attempt notes
+    all, and when a batch is over, too: its breadcrumb is what the process died in.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting of its own, most have a default
         self,
         db: Database,
         claim: Claim,
@@ -122,8 +123,10 @@ class LeaseKeeper:
         stop: threading.Event | None = None,
         revoked: Callable[[], bool] | None = None,
         on_hang: Callable[[str], None] = end_process,
+        beside: bool = False,
     ) -> None:
         self._db = db
+        self._beside = beside
         self._claim = claim
         self._lease_seconds = lease_seconds
         self._item_deadline = item_deadline
@@ -140,6 +143,8 @@ class LeaseKeeper:
         self._left: set[str] = set()
         self._working: int | None = None  # the thread that computes
         self._noted = float("-inf")
+        self._unwritten: Sequence[str] | None = None  # a batch whose note would have had to wait
+        self._wake = threading.Event()  # ended, or something is unwritten
         self._moved = time.monotonic()
         keep = partial(copy_context().run, self._keep)  # its lines belong to the same shard
         self._thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
@@ -156,6 +161,7 @@ class LeaseKeeper:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
+        self._wake.set()
         self._thread.join()
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
@@ -172,8 +178,13 @@ class LeaseKeeper:
         self._moved, self._deadline = time.monotonic(), self._item_deadline
         self._batch, self._left = tuple(item_ids), set(item_ids)
         self._working = threading.get_ident()
-        if self._exact or self._moved - self._noted >= NOTE_EVERY:
-            self._note()
+        if self._exact:
+            self._note(self._batch)
+        elif self._moved - self._noted >= NOTE_EVERY:
+            if self._beside:
+                self._note_soon(self._batch)
+            else:
+                self._note(self._batch, wait=False)
 
     def item_done(self, *item_ids: str) -> None:
         """Items ended: progress."""
@@ -182,7 +193,7 @@ class LeaseKeeper:
         if self._batch and not self._left:
             self._batch = ()
             if self._exact:  # what ends the process from here on is not the batch's doing
-                self._note()
+                self._note(())
         self._meter.item_done(len(item_ids))
 
     def touch(self) -> None:
@@ -202,17 +213,30 @@ class LeaseKeeper:
         """Whether another worker may hold the shard now."""
         return self._lost.is_set()
 
-    def _note(self) -> None:
+    def _note(self, batch: Sequence[str], *, wait: bool = True) -> None:
         try:
-            if not shards.note(self._db, self._claim, self._batch):
+            if not shards.note(self._db, self._claim, batch, wait=wait):
                 self._lost.set()
         except DatabaseError:
-            return  # without a breadcrumb the work is worth as much
+            if wait:
+                return  # without a breadcrumb the work is worth as much
+            self._note_soon(batch)
         self._noted = time.monotonic()
+
+    def _note_soon(self, batch: Sequence[str]) -> None:
+        self._noted, self._unwritten = time.monotonic(), batch
+        self._wake.set()
 
     def _keep(self) -> None:
         renewed = time.monotonic()
-        while not self._ended.wait(self._pause(renewed)):
+        while True:
+            self._wake.wait(self._pause(renewed))
+            self._wake.clear()
+            if self._ended.is_set():
+                return
+            if self._unwritten is not None and not (self._lost.is_set() or self._saved):
+                batch, self._unwritten = self._unwritten, None
+                self._note(batch)
             if time.monotonic() - self._moved > self._deadline:
                 self._hung()
                 return

@@ -14,7 +14,7 @@ Cells = MutableSequence[float]  #: those of a meter, by the places below
 _IN_HAND, _CHECKS, _EXPLAINING, _CHECKING = range(4)
 _WAITING = {name: 4 + place for place, name in enumerate((*STAGES, NO_WORK))}
 SIZE = 4 + len(_WAITING)
-_LOADING, _READING, _FINISHING, _COMMIT = (_WAITING[name] for name in STAGES)
+_LOADING, _READING, _FINISHING, _COMMIT = _BESIDE = tuple(_WAITING[name] for name in STAGES)
 
 
 class WorkMeter:
@@ -34,6 +34,7 @@ class WorkMeter:
         self._since = 0.0
         self._in_batch = 0
         self._idle = True  # the device has no shard
+        self._on_device: int | None = None  # the thread that computes one
         self._blocks: Counter[int] = Counter()  # what goes on beside the device
         self._taken = list(self.cells)
         self._run: str | None = None
@@ -64,7 +65,7 @@ class WorkMeter:
     def shard_begun(self, run_id: str) -> None:
         """The device has a shard: it waits for its first items."""
         with self._lock:
-            self._idle = False
+            self._idle, self._on_device = False, threading.get_ident()
             self._spend(self._purpose)
             if run_id != self._run:  # what passed between two runs is of neither
                 self._run = run_id
@@ -75,13 +76,19 @@ class WorkMeter:
     def shard_ended(self) -> None:
         """The shard in hand is computed, or given up: what it holds is saved or lost."""
         with self._lock:
-            self._idle = True
+            self._idle, self._on_device = True, None
             self._spend(None if self._purpose is None else self._beside())
             self.cells[_IN_HAND] = 0.0
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block in which the shard that the device has waits for its next items."""
+        """A block in which the shard that the device has waits for its next items.
+
+        In another thread than the device's it changes nothing, see `preparing`.
+        """
+        if threading.get_ident() != self._on_device:
+            yield
+            return
         with self._lock:
             self._spend(_READING)
         try:
@@ -93,6 +100,10 @@ class WorkMeter:
     def loading(self) -> AbstractContextManager[None]:
         """A block in which a model is loaded: a device without a shard waits for it."""
         return self._beside_the_device(_LOADING)
+
+    def preparing(self) -> AbstractContextManager[None]:
+        """A block in which a shard's first items are read: a device without another waits."""
+        return self._beside_the_device(_READING)
 
     def finishing(self) -> AbstractContextManager[None]:
         """A block in which the records of a shard are finished: the same."""
@@ -126,7 +137,7 @@ class WorkMeter:
                 self._spend(self._beside())
 
     def _beside(self) -> int:
-        under_way = (stage for stage in (_LOADING, _FINISHING, _COMMIT) if self._blocks[stage])
+        under_way = (stage for stage in _BESIDE if self._blocks[stage])
         return next(under_way, _WAITING[NO_WORK])
 
     def _spend(self, purpose: int | None) -> None:

@@ -36,7 +36,7 @@ _POLL = 0.2
 #: seconds of waiting for others after which the reason is given, and again after each lease
 _PATIENCE = 2.0
 _VAIN_DEATHS = 3
-_AT_ONCE = 3  #: shards in hand: one is computed, one read, one committed
+_AT_ONCE = 5  #: shards in hand: one is computed, two are ahead, two finished or committed
 
 
 def local_settings(settings: Settings) -> Settings:

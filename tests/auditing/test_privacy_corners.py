@@ -258,7 +258,7 @@ def test_a_shard_that_breaks_over_a_text_logs_nothing_of_it(
 
     settings = settings_of(tmp_path)
     prepared = prepare_audit(load_spec(secret_audit(tmp_path, store_text="none")), settings)
-    monkeypatch.setattr(transexplain.auditing.explained_shard, "computed_shard", broken)
+    monkeypatch.setattr(transexplain.auditing.explained_shard, "StagedShard", broken)
     with caplog.at_level(logging.DEBUG), open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, run_id, settings)

@@ -125,7 +125,7 @@ def test_an_error_of_a_shard_does_not_reveal_its_text(
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("cannot read zyxhaldane")
 
-    monkeypatch.setattr(transexplain.auditing.explained_shard, "computed_shard", broken)
+    monkeypatch.setattr(transexplain.auditing.explained_shard, "StagedShard", broken)
     for privacy, wanted in (
         (PrivacyPlan(store_text="none"), "RuntimeError: not stored (store_text: none)"),
         (PrivacyPlan(redact=REDACT), "RuntimeError: cannot read ██████████"),

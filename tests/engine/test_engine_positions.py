@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.batch_explanation import BatchExplanation, seed_of
 from transexplain.models.assemble import Origin, assemble_text
+from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item, ResolvedTarget
 from transexplain.types.scores import MethodSpec
@@ -83,7 +84,7 @@ def test_ledgers_of_logits_at_positions_close(name: str) -> None:
     model = labelling(architecture)
     some = encoded(model)
     together = [some[:2], some[2:]]
-    if model.invariance(some[0]).padding:
+    if invariance_of(model, some[0]).padding:
         together.append(some)  # the shorter text is padded
     alone: dict[str, list[Any]] = {}
     for batch in together:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import transexplain as te
 from transexplain.errors import ModelLoadError
 from transexplain.models.graph_transformer import DEGREES, GraphTransformer
+from transexplain.models.invariance import invariance_of
 from transexplain.models.load import present_files
 from transexplain.models.loaded_model import Encoded
 from transexplain.types.items import ItemFailure
@@ -137,7 +138,7 @@ def test_what_was_saved_is_loaded_again(tmp_path: Path, kinds: int) -> None:
     assert max(one.ledger.relative_gap for one in found) < 5e-6
     assert [token.special for token in found[0].features] == [True] + 7 * [False]
     encoded = model.encode(text_items(*contents))
-    assert model.invariance(encoded[0], ragged=True).padding
+    assert invariance_of(model, encoded[0], ragged=True).padding
     doubled = te.load_model(tmp_path / "model", dtype="float64")
     assert max(one.ledger.relative_gap for one in te.explain(doubled, contents)) < 1e-12
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import transexplain as te
 from transexplain.explaining.batch_sizes import batches_of, token_batches
 from transexplain.models.calling import logits_of
+from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 
 LENGTHS = (8, 3, 5, 8, 3, 6, 5, 8)
@@ -93,7 +94,7 @@ def forwards(module: nn.Module) -> Iterator[list[int]]:
 def test_bert_depends_on_nothing_and_keeps_ragged_batches() -> None:
     model = te.wrap(bert().double(), modality="text", tokenizer=wordpiece())
     made = encoded(model, ["a nice film", "good", "film film film film film film"])
-    found = model.invariance(made[0])
+    found = invariance_of(model, made[0])
     assert (found.batch, found.padding, found.tolerance) == (True, True, 1e-9)
     assert found.batch_difference < 1e-13
     assert found.padding_difference is not None
@@ -107,7 +108,7 @@ def test_fnet_depends_on_padding_and_gets_batches_of_equal_length(dtype: torch.d
     config = transformers.FNetConfig(vocab_size=40, num_labels=3, pad_token_id=0, **SIZES)
     model = wrapped(transformers.FNetForSequenceClassification(config).to(dtype).eval())
     made = encoded(model, given())
-    found = model.invariance(made[0])
+    found = invariance_of(model, made[0])
     assert (found.batch, found.padding) == (True, False)
     assert found.padding_difference is not None
     assert found.padding_difference > 100 * found.tolerance
@@ -158,10 +159,10 @@ def test_the_test_costs_three_forwards_once_and_measures_padding_only_on_request
         assert len(made) == 0, "no batch of two, nothing to find out"
         batches_of(model, equal, 100)
         assert len(made) == 2
-        assert model.invariance(equal[0], ragged=False).padding is None
+        assert invariance_of(model, equal[0], ragged=False).padding is None
         batches_of(model, ragged, 100)
         assert len(made) == 3
-        assert model.invariance(ragged[0]).padding is True
+        assert invariance_of(model, ragged[0]).padding is True
         batches_of(model, ragged, 100)
         assert len(made) == 3
 
@@ -172,7 +173,7 @@ def test_several_threads_measure_once() -> None:
     found: list[Any] = []
     with forwards(model.module) as runs:
         threads = [
-            threading.Thread(target=lambda: found.append(model.invariance(made[0])))
+            threading.Thread(target=lambda: found.append(invariance_of(model, made[0])))
             for _ in range(4)
         ]
         for thread in threads:
@@ -199,16 +200,16 @@ def test_an_item_that_the_model_fails_on_says_nothing_of_the_others() -> None:
         length=4,
         truncated=False,
     )
-    assert not model.invariance(fails).batch, "an id beyond the table"
-    assert model.invariance(encoded(model, given((6,)))[0]).batch
+    assert not invariance_of(model, fails).batch, "an id beyond the table"
+    assert invariance_of(model, encoded(model, given((6,)))[0]).batch
 
 
 def test_one_position_cannot_be_padded_but_two_can() -> None:
     model = wrapped(ReadsPadding())
     one, two = encoded(model, given((1, 2)))
-    found = model.invariance(one)
+    found = invariance_of(model, one)
     assert (found.batch, found.padding) == (True, None)
-    assert model.invariance(two).padding is False
+    assert invariance_of(model, two).padding is False
 
 
 def test_pictures_have_no_padding() -> None:
@@ -216,7 +217,7 @@ def test_pictures_have_no_padding() -> None:
     pixels = [{"pixel_values": torch.randn(3, 24, 24)} for _ in range(3)]
     made = encoded(model, pixels)
     assert batches_of(model, made, 1000) == [[0, 1, 2]]
-    found = model.invariance(made[0], ragged=False)
+    found = invariance_of(model, made[0], ragged=False)
     assert (found.batch, found.padding) == (True, None)
     assert found.batch_difference < 1e-13
 

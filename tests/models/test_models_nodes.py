@@ -19,6 +19,7 @@ from orchestrator.spec import AuditSpec
 from transexplain.doctor import examine
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, EngineError, ItemError, ModelLoadError
+from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.reports.heatmap import segments
 from transexplain.settings import Settings
@@ -214,10 +215,10 @@ def test_a_model_without_a_mask_gets_graphs_of_one_size() -> None:
     te.explain(model, items)
     assert sizes[-2:] == [(2, 3), (2, 7)]
     [sample] = encoded(model, items[0])
-    found = model.invariance(sample)
+    found = invariance_of(model, sample)
     assert (found.batch, found.padding) == (True, False)
     masked = wrapped(toy(Biased))
-    assert masked.invariance(encoded(masked, items[0])[0]).padding is True
+    assert invariance_of(masked, encoded(masked, items[0])[0]).padding is True
 
 
 class PositionsFirst(Biased):

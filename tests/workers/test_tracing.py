@@ -127,7 +127,8 @@ def test_a_shard_is_one_trace_from_claim_to_commit(
     for root in roots:
         mine = [one for one in spans if one.trace_id == root.trace_id]
         assert {one.name for one in mine} - {"check"} == {
-            *("shard", "claim", "load", "read", "explain", "batch", "finish", "commit")
+            *("shard", "claim", "load", "read", "prepare"),
+            *("explain", "batch", "finish", "commit"),
         }
         found = attributes(root)
         index = found.pop("shard")

@@ -1,5 +1,7 @@
 """What a process counts of its work: items in hand, passes of checks, and the time of either."""
 
+import threading
+
 import pytest
 
 from transexplain.types.device_time import STAGES, DeviceTime, together
@@ -135,6 +137,26 @@ def test_what_goes_on_beside_a_busy_device_is_not_waited_for(clock: Clock) -> No
     with meter.committing(), meter.loading():
         clock.now += 4.0
     assert meter.device_seconds() == {"busy": 4.0, **dict.fromkeys(STAGES, 0.0), "no_work": 0.0}
+
+
+def test_a_shard_that_is_prepared_is_waited_for_by_an_idle_device_alone(clock: Clock) -> None:
+    meter = WorkMeter()
+    explained(meter, clock, "run")
+    meter.device_seconds()
+    with meter.preparing():
+        clock.now += 3.0
+    meter.shard_begun("run")
+    meter.batch_started(1)
+
+    def prepares() -> None:
+        with meter.preparing(), meter.reading():
+            clock.now += 4.0
+
+    other = threading.Thread(target=prepares)
+    other.start()
+    other.join()
+    found = meter.device_seconds()
+    assert (found["reading"], found["busy"]) == (3.0, 4.0)
 
 
 def test_what_passes_between_two_runs_is_of_neither(clock: Clock) -> None:

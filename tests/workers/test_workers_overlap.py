@@ -509,6 +509,64 @@ def test_there_is_room_earlier_where_the_rest_takes_but_a_moment(
     assert rooms.pop() == [1, 1, 1], "it may take the process along"
 
 
+def test_two_shards_may_wait_where_the_last_took_but_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pace of a run's last shard decides: 0.4 s, then 1.6 s, then 8 s for four items."""
+    now = [100.0]
+    monkeypatch.setattr(device_turns, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    rooms: list[int] = []
+    device = Device()
+
+    def computing(seconds: float) -> Any:
+        def compute(watch: Watch) -> ShardResult:
+            rooms.append(device.room)
+            now[0] += seconds
+            return cast(ShardResult, "result")
+
+        return compute
+
+    for seconds in (0.4, 1.6, 8.0, 8.0):
+        device.compute(claimed(), keeper(), computing(seconds))
+    assert rooms == [1, 3, 2, 1]
+    device.compute(claimed(), keeper(), computing(0.4))
+    device.compute(claimed(attempt=2), keeper(), computing(0.4))
+    assert rooms[-1] == 1, "nobody waits for a shard that died before"
+
+
+def test_a_shard_is_prepared_before_its_turn_by_the_thread_that_claimed_it(
+    bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    bench.work(run_id, 0)  # what the logits depend on is measured
+    encoder = type(prepared.model.encoder)
+    threads: dict[str, list[str]] = {"prepare": [], "padded": []}
+
+    def noting(name: str, call: Any) -> Any:
+        def noted(*args: Any, **options: Any) -> Any:
+            threads[name].append(threading.current_thread().name.rpartition("_")[0])
+            return call(*args, **options)
+
+        return noted
+
+    monkeypatch.setattr(claim_to_commit, "prepare", noting("prepare", claim_to_commit.prepare))
+    monkeypatch.setattr(encoder, "padded", noting("padded", encoder.padded))
+    assert pool.work(run_id, [1]) == {1: "done"}
+    assert threads["prepare"] == ["shard"]
+    assert threads["padded"][0] == "padding"
+
+
+def test_a_shard_that_died_before_is_not_prepared(
+    bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    claim = shards.claim(bench.db, run_id, "w", 60.0, 0)
+    assert claim is not None
+    shards.hang(bench.db, claim, ["row-1"], "it hung")
+    monkeypatch.setattr(claim_to_commit, "prepare", Mock(side_effect=AssertionError))
+    assert pool.work(run_id, [0]) == {0: "done"}
+
+
 def test_a_shard_is_finished_while_the_next_is_computed(
     bench: Workbench, pool: ShardPool, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

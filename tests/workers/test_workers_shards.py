@@ -325,6 +325,47 @@ def test_a_first_attempt_notes_now_and_then_a_later_one_always(
     assert breadcrumb(db, second) == ()
 
 
+def is_noted(db: Database, claim: Claim) -> bool:
+    until = time.monotonic() + 30
+    while not (found := breadcrumb(db, claim)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return found == ("0", "1")
+
+
+def test_a_note_that_would_wait_for_another_writer_is_made_by_the_keeper(
+    db: Database, prepared: Prepared
+) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    claim = shards.claim(db, run_id, "w", 60.0, 0)
+    assert claim is not None
+    with LeaseKeeper(db, claim, lease_seconds=60.0, item_deadline=60.0) as keeper:
+        with db.begin():  # the commit of another shard
+            keeper.batch_started(["0", "1"])
+            assert not breadcrumb(db, claim)
+        assert is_noted(db, claim)
+
+
+def test_what_a_fast_device_has_in_hand_is_noted_beside_it(
+    db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(db, prepared.plan, prepared.shards)
+    threads, real = [], shards.note
+
+    def noting(*args: Any, **options: Any) -> bool:
+        threads.append(threading.current_thread().name)
+        return real(*args, **options)
+
+    monkeypatch.setattr(shards, "note", noting)
+    for attempt, wanted in ((1, "lease-keeper"), (2, "MainThread")):
+        claim = shards.claim(db, run_id, "w", -1.0, 0)
+        assert claim is not None and claim.attempt == attempt
+        options = {"lease_seconds": 60.0, "item_deadline": 60.0}
+        with LeaseKeeper(db, claim, **options, beside=True) as keeper:
+            keeper.batch_started(["0", "1"])
+            assert is_noted(db, claim)
+        assert threads.pop() == wanted
+
+
 def test_cancel_reaches_the_work(db: Database, prepared: Prepared) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 0.3)

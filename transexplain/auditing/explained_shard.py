@@ -5,14 +5,12 @@ no SQL.
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 
 from transexplain.analysis.groups.entity_finder import TOGETHER
-from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
-from transexplain.auditing.mention_changes import AblationCheck, SwapCheck
-from transexplain.auditing.model_controls import ExactMethodCheck, RandomisedModelCheck
-from transexplain.auditing.region_hiding import RegionCheck
+from transexplain.auditing.model_controls import ExactMethodCheck
+from transexplain.auditing.shard_controls import ShardControls
 from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.data.shard_reader import read_shard
@@ -20,93 +18,23 @@ from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
 from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
 from transexplain.explaining import Explained, Request, Stopped, explain_items
-from transexplain.explaining.item_loop import explain_beside
 from transexplain.explaining.portions import screened
+from transexplain.explaining.staged_items import StagedItems
 from transexplain.interpreter import few_collections
-from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.randomness import generator, row_number
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Mention
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
-from transexplain.types.plans import AT_POSITIONS, AuditPlan, CheckPlan, Shard, ShardResult
-from transexplain.types.scores import MethodSpec, MetricScore
+from transexplain.types.plans import AT_POSITIONS, AuditPlan, Shard, ShardResult
+from transexplain.types.scores import MetricScore
 from transexplain.types.targets import parse_target
-
-
-class ShardControls:
-    """Samples items, and of each text one of its mentions; of pictures all marked regions.
-
-    An item is sampled by its row alone and a mention by its item alone, so that any cut into shards
-    gives the same sample. The mention that is ablated is also the one that is swapped.
-    """
-
-    def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
-        self._check, self._model = check, model
-        self._request = Request.from_plan(plan)
-        self._ablations = AblationCheck(plan, model)
-        self._swaps = SwapCheck(plan, check) if check.swap else None
-        self._regions = RegionCheck(plan) if check.regions else None
-        self._randomised = RandomisedModelCheck(plan, check, model) if check.randomised else None
-
-    def consider(self, done: Explained, matches: Sequence[Match], mentioned: bool) -> None:
-        """Note an item of the sample; `mentioned`: it has mentions of any kind."""
-        item, check = done.item, self._check
-        if item is None or not (matches or (mentioned and check.whole)):
-            return
-        sampled = row_number(item.index, check.seed) < check.share * 2**64
-        if sampled and self._randomised is not None:
-            self._randomised.consider(done)
-        if sampled and self._regions is not None:
-            self._regions.consider(done)
-        if not matches or not isinstance(item.content, str):
-            return
-        random = generator("check", check.seed, item.id)
-        match = matches[int(random.integers(len(matches)))]
-        if sampled:
-            self._ablations.consider(done, matches, match)
-        if self._swaps is not None and self._swaps.wants(item, match):
-            self._swaps.consider(done, matches, match, random)
-
-    def measure(self, observer: Observer, alone: Collection[str] = ()) -> ControlResults:
-        """Run the sampled items again; those `alone` (ids) share no batch.
-
-        Texts without a mention and with another one, and pictures with a region hidden, are
-        answered in the same batches, by forward passes only. Raises Stopped where the observer
-        requested a stop.
-        """
-        found = ControlResults()
-        without, other = self._ablations.items, self._swaps.items if self._swaps else []
-        forward = replace(self._request, method=self._logits_by(), targets=())
-        pictures = (
-            self._regions.items if self._regions else ()
-        )  # an iterator: pictures are large, so each is made just before its pass
-        changed = chain(without, other, pictures)
-        ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
-        found.ablations += self._ablations.compared(list(islice(ends, len(without))))
-        if self._swaps is not None:
-            found.observations += self._swaps.observations(list(islice(ends, len(other))))
-        if self._regions is not None:
-            found.regions += self._regions.observations(ends)
-        if self._randomised is not None:
-            found.randomised.merge(self._randomised.measure(observer, alone))
-        return found
-
-    def _logits_by(self) -> MethodSpec:
-        """A method that gives the logits of the audit's own method in one forward pass.
-
-        Methods of rules cut off a final softmax; all others see the logits as they are.
-        """
-        method = self._request.method
-        return method if facts_of(method.name).needs_rules else MethodSpec(name="random")
-
 
 #: items of every shard that class sensitivity is measured on
 SENSITIVITY_SAMPLE = 2
 
 #: items of a shard that are read (and encoded, for an audit) already
 Given = Iterable[Item | ItemFailure | Encoded] | None
-#: makes the result of a shard whose last batch is over
+#: what makes the result of a shard whose last batch is over
 Unfinished = Callable[[], ShardResult]
 
 
@@ -130,43 +58,56 @@ def explain_shard(
     """
     if plan.task == "evaluation":
         return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-    return computed_shard(plan, shard, model, observer=observer, caution=caution, items=items)()
+    return StagedShard(plan, shard, model, caution=caution, items=items).compute(observer)()
 
 
-def computed_shard(
-    plan: AuditPlan,
-    shard: Shard,
-    model: LoadedModel,
-    *,
-    observer: Observer,
-    caution: Caution = NO_CAUTION,
-    items: Given = None,
-) -> Unfinished:
-    """The device's part of explaining a shard; what it returns makes the result, in any thread.
+class StagedShard:
+    """A shard in stages: the device can compute one while others are prepared or finished.
 
-    So the device can go on with another shard meanwhile. Both raise as `explain_shard`.
+    Call `prepare` where there is time, in any thread, then `compute` once, in the device's; what
+    that returns makes the result, in any thread. All raise as `explain_shard`. Call `close` where
+    it comes to no `compute`.
     """
-    begun = time.perf_counter()
-    request, gathered = Request.from_plan(plan), _Gathered(plan, model)
-    given, alone = _given(plan, shard, items, caution), caution.alone
-    with few_collections():
-        taken = explain_beside(
-            model, given, request, gathered.add, observer=observer, alone=alone, early=gathered.draw
+
+    def __init__(
+        self,
+        plan: AuditPlan,
+        shard: Shard,
+        model: LoadedModel,
+        *,
+        caution: Caution = NO_CAUTION,
+        items: Given = None,
+    ) -> None:
+        """Arguments as of `explain_shard`."""
+        self._shard, self._model, self._caution = shard, model, caution
+        self._request, self._gathered = Request.from_plan(plan), _Gathered(plan, model)
+        given = _given(plan, shard, items, caution)
+        self._items = StagedItems(
+            model, given, self._request, caution.alone, keep=SENSITIVITY_SAMPLE
         )
-        sensitivities = _sensitivities(model, gathered.drawn, request, observer, caution)
-        if gathered.is_measured_again:
-            taken()
-        controls = gathered.controls(Heartbeat(observer), alone)
-        scores = tuple(_scores(model, gathered, observer, caution))
-    seconds, steps = time.perf_counter() - begun, steps_of(model).ran()
+        self.prepare, self.close = self._items.prepare, self._items.close
 
-    def finished() -> ShardResult:
+    def compute(self, observer: Observer) -> Unfinished:
+        """The device's part; raises Stopped where the observer requested a stop."""
+        begun = time.perf_counter()
+        model, gathered, caution = self._model, self._gathered, self._caution
         with few_collections():
-            taken()
-            made = gathered.result(shard, sensitivities, controls, seconds)
-        return replace(made, scores=scores, steps=steps)
+            taken = self._items.run(gathered.add, observer=observer, early=gathered.draw)
+            sample = [self._items.first.get(item.id, item) for item in gathered.drawn]
+            sensitivities = _sensitivities(model, sample, self._request, observer, caution)
+            if gathered.is_measured_again:
+                taken()
+            controls = gathered.controls(Heartbeat(observer), caution.alone)
+            scores = tuple(_scores(model, gathered, observer, caution))
+        seconds, steps = time.perf_counter() - begun, steps_of(model).ran()
 
-    return finished
+        def finished() -> ShardResult:
+            with few_collections():
+                taken()
+                made = gathered.result(self._shard, sensitivities, controls, seconds)
+            return replace(made, scores=scores, steps=steps)
+
+        return finished
 
 
 _COUNTED_TOGETHER = 1024  #: items
@@ -328,7 +269,7 @@ def _scores(
 
 def _sensitivities(
     model: LoadedModel,
-    sample: Sequence[Item],
+    sample: Sequence[Item | Encoded],
     request: Request,
     observer: Observer,
     caution: Caution,

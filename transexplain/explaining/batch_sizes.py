@@ -11,6 +11,7 @@ import torch
 
 from transexplain.engine.batch_shapes import bucket_of, power_of_two
 from transexplain.methods.at_input_layer import steps_of
+from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.plans import USUAL_BATCH
 
@@ -29,7 +30,7 @@ def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> l
         return batches
     ragged = any(lengths[batch[0]] != lengths[batch[-1]] for batch in batches)
     longest = encoded[lengths.index(max(lengths))]
-    found = model.invariance(longest, ragged=ragged)
+    found = invariance_of(model, longest, ragged=ragged)
     if not found.batch:
         return [[index] for batch in batches for index in batch]
     if ragged and not found.padding:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from transexplain.explaining.explain_request import (
     model_failure,
 )
 from transexplain.explaining.long_texts import explain_in_windows
-from transexplain.explaining.other_thread import OtherThread
 from transexplain.explaining.padding_ahead import PaddingAhead, encoded_of
 from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
@@ -94,74 +93,21 @@ def explain_items(
         EngineError: the model has an operator without a rule.
         ConfigurationError: `window`, `stride` or the method does not fit the model.
     """
-    _check_modality(model, request)
+    check_modality(model, request)
     room, watch = Room(request.batch_tokens, model), observer or Silent()
     ahead = PaddingAhead(model, beside=False)
     for given in portions(items, read_together(model), alone):
-        for end in _explain_some(model, given, request, watch, room, ahead):
-            yield _made(end)
+        for end in explained(model, Portion(model, given, request), request, watch, room, ahead):
+            yield made(end)
 
 
-def explain_beside(
-    model: LoadedModel,
-    items: Iterable[Item | ItemFailure | Encoded],
-    request: Request,
-    take: Callable[[Explained], None],
-    *,
-    observer: Observer | None = None,
-    alone: Collection[str] = (),
-    early: Callable[[Iterator[Explained]], None] = lambda ends: None,
-) -> Callable[[], None]:
-    """As `explain_items`, but what it yields is made, and given to `take`, in another thread.
-
-    The device's thread goes on meanwhile, a few hundred items ahead at most. `take` is called for
-    one item after the other, in their order. `early` is called in this thread with the ends of the
-    items that were read together, in their order; those that it asks for are made here.
-
-    Returns, after the last batch, what waits for the last call of `take`, and raises what one of
-    them raised. Raises as `explain_items`, and what `take` raised so far.
-    """
-    _check_modality(model, request)
-    room, watch = Room(request.batch_tokens, model), observer or Silent()
-
-    def taken(ends: list[Explained | Later]) -> None:
-        ends.reverse()
-        while ends:  # one by one, as to free thousands at once would hold up all threads
-            take(_made(ends.pop()))
-
-    other = OtherThread()
-    other.start()
-    try:
-        # what ends the process while it is padded ahead would be blamed on the batch before
-        with PaddingAhead(model, beside=not alone) as ahead:
-            for given in portions(items, read_together(model), alone):
-                soon = partial(_soon, other)
-                ends = _explain_some(model, given, request, watch, room, ahead, soon)
-                early(map(_made, ends))
-                other.soon(partial(taken, ends))
-                del ends  # the other thread frees them
-    except BaseException:
-        other.end()
-        other.join()
-        raise
-    other.end()
-    return other.over
-
-
-def _soon(other: OtherThread, ends: Sequence[Explained | Later]) -> None:
-    other.soon(partial(_all_made, ends))
-
-
-def _all_made(ends: Sequence[Explained | Later]) -> None:
-    for end in ends:
-        _made(end)
-
-
-def _made(end: Explained | Later) -> Explained:
+def made(end: Explained | Later) -> Explained:
+    """The end with its records."""
     return end if isinstance(end, Explained) else end.made()
 
 
-def _check_modality(model: LoadedModel, request: Request) -> None:
+def check_modality(model: LoadedModel, request: Request) -> None:
+    """Raise ConfigurationError where the method does not fit the model."""
     name = request.method.name
     takes = (facts := facts_of(name)).modalities
     if model.modality not in takes:
@@ -175,36 +121,62 @@ def _check_modality(model: LoadedModel, request: Request) -> None:
         )
 
 
-def _explain_some(
+class Portion:
+    """Items that were read together: those that can be explained, and the ends of the others."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        given: list[Item | ItemFailure | Encoded],
+        request: Request,
+    ) -> None:
+        """Encode those that are not yet; no device is needed.
+
+        `given` is emptied, so that what was read of an item goes when its end is made.
+        """
+        self.done: dict[int, Explained | Later] = {}  #: ends by place
+        self.count = len(given)
+        self.whole, self.long = _accepted(model, given, request, self.done)
+        self.budget = 0  #: positions of a batch that it is planned for; 0: it is not
+        self._model = model
+        given.clear()
+        self.batches: deque[list[Member]] = deque()
+
+    def plan(self, budget: int) -> None:
+        """Cut what the model reads in one pass into batches of at most `budget` positions."""
+        left, self.budget = [*self.whole, *chain.from_iterable(self.batches)], budget
+        self.whole.clear()
+        planned = batches_of(self._model, [one.encoded for one in left], budget)
+        self.batches = deque([left[index] for index in batch] for batch in planned)
+
+
+def explained(
     model: LoadedModel,
-    given: list[Item | ItemFailure | Encoded],
+    portion: Portion,
     request: Request,
     watch: Observer,
     room: Room,
     ahead: PaddingAhead,
     soon: Callable[[Sequence[Explained | Later]], None] = lambda ends: None,
 ) -> list[Explained | Later]:
-    """The ends of these items; `soon` receives those of each batch when it is over.
+    """The ends of these items, in order; `soon` receives those of each batch when it is over.
 
-    `given` is emptied, so that what was read of an item goes when its end is made.
+    The portion is used up. Raises as `explain_items`.
     """
-    done: dict[int, Explained | Later] = {}
-    whole, long = _accepted(model, given, request, watch, done)
-    count = len(given)
-    given.clear()
-    batches = _planned(model, whole, room.positions)
-    whole.clear()
-    _explain_whole(model, batches, request, watch, room, ahead, soon, done)
-    for member, result in explain_in_windows(model, long, request, watch, room):
-        done[member.place] = result
-    return [done[place] for place in range(count)]
+    ends = [end for end in portion.done.values() if isinstance(end, Explained)]
+    if failed := [end.failure.item_id for end in ends if end.failure is not None]:
+        watch.item_done(*failed)
+    _explain_whole(model, portion, request, watch, room, ahead, soon)
+    for member, result in explain_in_windows(model, portion.long, request, watch, room):
+        portion.done[member.place] = result
+    done, portion.done = portion.done, {}
+    return [done[place] for place in range(portion.count)]
 
 
 def _accepted(
     model: LoadedModel,
     given: Sequence[Item | ItemFailure | Encoded],
     request: Request,
-    watch: Observer,
     done: dict[int, Explained | Later],
 ) -> tuple[list[Member], list[Member]]:
     """The items that can be explained, in one pass and in windows; `done` gets the others' ends."""
@@ -214,7 +186,7 @@ def _accepted(
     labelled = any(target.kind == "label" for target in request.targets)
     for place, encoded in enumerate(_encoded(model, given, request)):
         if not isinstance(encoded, Encoded):
-            done[place] = _failed(given[place], encoded, watch)
+            done[place] = _failed(given[place], encoded)
             continue
         item = encoded.item
         try:
@@ -222,11 +194,11 @@ def _accepted(
             if item.label not in classes:
                 classes[item.label] = request.classes_of(item)
         except ItemError as error:
-            done[place] = _failed(item, failure(item, error), watch)
+            done[place] = _failed(item, failure(item, error))
             continue
         labels = classes[item.label]
         if labels is None and labelled:
-            done[place] = _failed(item, _no_label(item), watch)
+            done[place] = _failed(item, _no_label(item))
         else:
             (long if encoded.windows else whole).append(Member(place, encoded, labels))
     return whole, long
@@ -240,8 +212,7 @@ def _encoded(
     return [next(made) if isinstance(entry, Item) else entry for entry in given]
 
 
-def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure, watch: Observer) -> Explained:
-    watch.item_done(failure.item_id)
+def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure) -> Explained:
     return Explained(item=item if isinstance(item, Item) else None, failure=failure)
 
 
@@ -257,20 +228,18 @@ def _no_label(item: Item) -> ItemFailure:
 
 def _explain_whole(
     model: LoadedModel,
-    batches: deque[list[Member]],
+    portion: Portion,
     request: Request,
     watch: Observer,
     room: Room,
     ahead: PaddingAhead,
     soon: Callable[[Sequence[Explained | Later]], None],
-    done: dict[int, Explained | Later],
 ) -> None:
     """Items that the model reads in one pass, several in a batch; `done` gets their ends."""
-    budget = room.positions
-    while batches:
-        if room.positions > budget:
-            budget = room.positions
-            batches = _planned(model, [one for batch in batches for one in batch], budget)
+    while portion.whole or portion.batches:
+        if room.positions > portion.budget:
+            portion.plan(room.positions)
+        batches = portion.batches
         members = batches.popleft()
         encoded = encoded_of(members)
         if not room.holds(encoded):
@@ -286,14 +255,8 @@ def _explain_whole(
         del batch
         soon(results)
         watch.item_done(*[one.item.id for one in encoded])
-        done.update(zip([member.place for member in members], results, strict=True))
+        portion.done.update(zip([member.place for member in members], results, strict=True))
         del members, encoded, results  # the end of an item frees what was read of it
-
-
-def _planned(model: LoadedModel, members: Sequence[Member], budget: int) -> deque[list[Member]]:
-    """The batches that a budget of positions allows."""
-    planned = batches_of(model, [one.encoded for one in members], budget)
-    return deque([members[index] for index in batch] for batch in planned)
 
 
 def _explain_batch(

@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 
 from transexplain.interpreter import short_turns
 
@@ -18,18 +19,20 @@ class OtherThread(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="finishing", daemon=True)
         self._calls: queue.Queue[Call | None] = queue.Queue(WAITING)
-        self._context = copy_context()
         self._error: BaseException | None = None
+        self._ended = False
 
     def soon(self, call: Call) -> None:
-        """Have it called; raises what an earlier call raised."""
+        """Have it called, in the context of now; raises what an earlier call raised."""
         if self._error is not None:
             raise self._error
-        self._calls.put(call)
+        self._calls.put(partial(copy_context().run, call))
 
     def end(self) -> None:
         """Let it end after the calls that it has; none is made after one that raised."""
-        self._calls.put(None)
+        if not self._ended:
+            self._ended = True
+            self._calls.put(None)
 
     def over(self) -> None:
         """Wait for the last call; raises what one of them raised."""
@@ -40,7 +43,7 @@ class OtherThread(threading.Thread):
     def run(self) -> None:
         """Make the calls."""
         with short_turns():
-            self._context.run(self._run)
+            self._run()
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from transexplain.explaining.explain_request import Member
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Padded
@@ -19,17 +17,10 @@ class PaddingAhead:
         self._executor = ThreadPoolExecutor(1, "padding") if beside else None
         self._next: tuple[list[Member], Future[Padded]] | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Pad no more; nobody waits for what is being padded."""
         if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, members: list[Member]) -> None:
         """Pad these: they are the next ones."""

@@ -27,6 +27,7 @@ from transexplain.methods.batch_explanation import (
     explain_targets,
     sum_of_item,
 )
+from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.settings import step_policy
@@ -73,7 +74,7 @@ def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
     """
     if not steps_of(model).buckets(model.ref.device):
         return batch, None
-    found = model.invariance(max(batch.encoded, key=lambda one: one.length))
+    found = invariance_of(model, max(batch.encoded, key=lambda one: one.length))
     encoder = model.encoder
     if found.padding and isinstance(encoder, TextEncoder):
         wide = bucket_of(width := next(iter(batch.inputs.values())).shape[1])
@@ -166,7 +167,7 @@ class InputLayerForward:
         """Slices of `rows` (N,) that are few enough for one pass."""
         width = int(self.batch.lengths.max())
         step = max(1, POSITIONS_AT_ONCE // width)
-        if not self.model.invariance(self.batch.encoded[0], ragged=False).batch:
+        if not invariance_of(self.model, self.batch.encoded[0], ragged=False).batch:
             step = 1
         for begin in range(0, rows.shape[0], step):
             yield slice(begin, min(begin + step, rows.shape[0]))

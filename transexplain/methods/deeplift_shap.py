@@ -23,7 +23,8 @@ from transexplain.methods.at_input_layer import (
 from transexplain.methods.baselines import Noise, baseline_of, value_range
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.relevance import InputLayer
-from transexplain.models.loaded_model import Batch, LoadedModel, tolerance_of
+from transexplain.models.invariance import tolerance_of
+from transexplain.models.loaded_model import Batch, LoadedModel
 
 #: how far the logits of both passes may lie apart, as a share of the largest
 _APART = 1e-3

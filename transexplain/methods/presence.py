@@ -23,6 +23,7 @@ from transexplain.methods.at_input_layer import (
 )
 from transexplain.methods.batch_explanation import Array, numbered
 from transexplain.models.image_encoder import ImageEncoder
+from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.types.items import PatchGrid, own_positions
@@ -148,7 +149,7 @@ def _no_removal(model: LoadedModel, batch: Batch) -> str | None:
     if "attention_mask" not in batch.inputs:
         return "takes no attention_mask"
     largest = max(batch.encoded, key=lambda one: one.length)
-    found = model.invariance(largest, ragged=True)
+    found = invariance_of(model, largest, ragged=True)
     if found.padding is False:
         return f"gives other logits beside masked nodes (by {found.padding_difference:.1g})"
     return None
@@ -316,7 +317,7 @@ class Presence:
     def _chunks(self, rows: Sequence[int]) -> Iterator[slice]:
         """Slices of `rows` that are few enough for one pass."""
         lengths = [self.batch.encoded[row].length for row in rows]
-        alone = not self.model.invariance(self.batch.encoded[0], ragged=False).batch
+        alone = not invariance_of(self.model, self.batch.encoded[0], ragged=False).batch
         begin, longest = 0, 0
         for place, length in enumerate(lengths):
             longest = max(longest, length)

@@ -149,7 +149,7 @@ class NodeEncoder:
         """Pad nodes on the right with 0 to the most of the batch: features (B, T, F).
 
         A model that takes `attention_mask` (B, T) gets zeros where nodes are padding; for
-        others `LoadedModel.invariance` finds out whether graphs of several sizes may share a batch.
+        others `invariance_of` finds out whether graphs of several sizes may share a batch.
         """
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")

@@ -20,7 +20,8 @@ from transexplain.models.input_layer_search import (
     probing_pictures,
     text_sites,
 )
-from transexplain.models.loaded_model import TOLERANCES, Encoded, LoadedModel
+from transexplain.models.invariance import TOLERANCES
+from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.picture_prompts import shape_of
 from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_length import capacity

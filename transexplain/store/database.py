@@ -95,6 +95,22 @@ class Database:
             yield connection
 
     @contextmanager
+    def begin_at_once(self) -> Iterator[Connection]:
+        """As `begin`; where another writes to an SQLite file it raises and does not wait for it."""
+        with self.translated(), self.engine.connect() as connection:
+            if self.engine.name == "postgresql":
+                with connection.begin():
+                    yield connection
+                return
+            raw = raw_connection(connection)
+            raw.execute("PRAGMA busy_timeout = 0")
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                raw.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
+
+    @contextmanager
     def read(self) -> Iterator[Connection]:
         """A reading transaction, which blocks no writer; raises as `begin` does."""
         held = _HELD.get()

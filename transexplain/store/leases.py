@@ -89,13 +89,14 @@ def renew(
         return connection.execute(held(claim).values(values)).rowcount == 1
 
 
-def note(db: Database, claim: Claim, breadcrumb: Sequence[str]) -> bool:
+def note(db: Database, claim: Claim, breadcrumb: Sequence[str], *, wait: bool = True) -> bool:
     """Record the ids of the items being computed, in case they end the process.
 
     False: the claim is void. PostgreSQL need not wait for its disk: where the server fails, too,
-    only the breadcrumb is lost.
+    only the breadcrumb is lost. Without `wait` DatabaseError is raised where it would have to wait
+    until another has written to SQLite's file.
     """
-    with db.begin() as connection:
+    with db.begin() if wait else db.begin_at_once() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SET LOCAL synchronous_commit TO OFF"))
         noted = connection.execute(held(claim).values(breadcrumb=list(breadcrumb)))
