@@ -63,6 +63,14 @@ class SpecError(ConfigurationError):
 class ModelLoadError(ConfigurationError):
     """The model cannot or must not be loaded."""
 
+    @classmethod
+    def nowhere(cls, source: str) -> "ModelLoadError":
+        """For a path that leads to no directory."""
+        return cls(
+            f"there is no model directory {source!r}; give a directory that holds config.json and "
+            "model.safetensors, a model of the hub as ORG/NAME, or timm:NAME"
+        )
+
 
 class DataSourceError(ConfigurationError):
     """The dataset as a whole cannot be read."""

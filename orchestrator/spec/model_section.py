@@ -63,7 +63,7 @@ class ModelSection(Section):
 def require_local_model(source: str) -> None:
     """Raise ModelLoadError where a path leads nowhere; quick, since nothing heavy is imported."""
     if source.startswith((".", "/", "~")) and not Path(source).expanduser().exists():
-        raise ModelLoadError(f"there is no model directory {source!r}")
+        raise ModelLoadError.nowhere(source)
 
 
 def absolute_model(source: str) -> str:

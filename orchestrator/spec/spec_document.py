@@ -112,7 +112,8 @@ def read_document(path: AnyPath, what: str, begins: str) -> dict[str, Any]:
             text = read_text(path)
     except (OSError, UnicodeDecodeError, UnreadableError) as error:
         raise SpecError(
-            f"cannot read the {what} specification {path}: {reason_of(error)}"
+            f"cannot read the {what} specification {path}: {reason_of(error)}; give a YAML file: "
+            f"{begins}"
         ) from None
     document = yaml_value(text, str(path))
     if not isinstance(document, dict):

@@ -140,7 +140,7 @@ def folder_of(source: str | Path) -> tuple[Path, str]:
     if folder.is_dir():
         return folder, str(source)
     if isinstance(source, Path) or not fetchable(source):
-        raise ModelLoadError(f"there is no model directory {str(source)!r}")
+        raise ModelLoadError.nowhere(str(source))
     fetched = fetch(source, remedy="download it elsewhere and give its directory")
     return fetched.folder, fetched.source
 

@@ -90,7 +90,7 @@ def _from_place(
             "or timm:NAME?checkpoint=FILE.safetensors"
         )
     if isinstance(source, Path) or not fetchable(text):
-        raise ModelLoadError(f"there is no model directory {text!r}")
+        raise ModelLoadError.nowhere(text)
     fetched = fetch(text, remedy="download it elsewhere and give its directory")
     return _from_folder(fetched.folder, fetched.source, number, place)
 
@@ -125,7 +125,7 @@ def present_files(source: str) -> dict[str, Path]:
     elif fetchable(source) and not Path(source).is_absolute():
         folder = fetch(source, remedy="give its directory").folder
     else:
-        raise ModelLoadError(f"there is no model directory {source!r}")
+        raise ModelLoadError.nowhere(source)
     found = [path for path in folder.iterdir() if is_digested(path.name)]
     found += [folder / name for name in weight_names(folder)]
     return {path.name: path for path in found if path.is_file()}
