@@ -398,3 +398,41 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for line in block.splitlines() if language == "sh" else ():
             assert run_here(os.environ, tmp_path, *shlex.split(line)[1:])
     assert (tmp_path / "pair.html").is_file()
+
+
+@pytest.mark.parametrize("stem", ["CLIP", "Siglip"])
+def test_texts_are_the_classes_of_a_classifier_of_pictures(stem: str) -> None:
+    model = loaded(stem)
+    zero_shot = model.as_classifier(TEXTS)
+    assert zero_shot.classes == tuple(TEXTS) and zero_shot.modality == "image"
+    pictures = [picture for picture, _ in PAIRS]
+    found = te.explain(zero_shot, pictures, target="all")
+    wanted = [own_similarity(model, picture, text) for picture in pictures for text in TEXTS]
+    assert [one.logit for one in found] == pytest.approx(wanted, abs=1e-9)
+    assert all(one.ledger is not None and one.ledger.relative_gap < 1e-12 for one in found)
+    (pair,) = te.explain_similarity(model, (pictures[0], TEXTS[1]))
+    # the texts are held, so the picture has both halves of the product
+    np.testing.assert_allclose(found[1].relevance, 2 * pair.picture.relevance, atol=1e-9)
+    for texts, message in (
+        (["a"], "two or more"),
+        (["a", "a"], "two or more"),
+        (["a", " "], "cannot be"),
+    ):
+        with pytest.raises(ModelLoadError, match=message):
+            model.as_classifier(texts)
+
+
+def test_a_folder_is_a_classifier_over_texts(call: Any, tmp_path: Path) -> None:
+    folder = tiny.saved(tmp_path / "clip")
+    tiny.picture(0).save(tmp_path / "0.png")
+    source = f"towers:{folder}?texts=a cat; a dog"
+    assert te.load_model(source).ref.source == source
+    code, printed = call("explain", "0.png", "--model", source, "-o", "0.json")
+    assert code == 0, printed
+    (found,) = json.loads((tmp_path / "0.json").read_text(encoding="utf-8"))
+    assert found["class_name"] in ("a cat", "a dog")
+    for wrong in ("towers:x", "towers:?texts=a;b", "towers:x?words=a;b", "towers:x?texts=a;"):
+        with pytest.raises(ModelLoadError, match="the form is towers:FOLDER"):
+            te.load_model(wrong)
+    with pytest.raises(ModelLoadError, match=r"Audits take it as .* towers:.*\?texts=A TEXT"):
+        te.load_model(folder)

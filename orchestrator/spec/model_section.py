@@ -68,9 +68,10 @@ def require_local_model(source: str) -> None:
 
 def absolute_model(source: str) -> str:
     """A local path that workers find from any folder; hub ids and the like as they are."""
-    if source.startswith("lm:"):
-        folder, mark, answers = source.removeprefix("lm:").partition("?")
-        return f"lm:{absolute_if_exists(folder)}{mark}{answers}"
+    prefix, colon, rest = source.partition(":")
+    if colon and prefix in ("lm", "towers"):
+        folder, mark, answers = rest.partition("?")
+        return f"{prefix}:{absolute_if_exists(folder)}{mark}{answers}"
     name, equals, checkpoint = source.partition("?checkpoint=")
     if equals:
         return f"{name}?checkpoint={absolute_path(checkpoint)}"

@@ -37,7 +37,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def towers(stem: str = "CLIP", dtype: torch.dtype = torch.float64) -> nn.Module:
+def towers(stem: str = "CLIP", dtype: torch.dtype = torch.float64, seed: int = 0) -> nn.Module:
     """Two towers of two layers each with random weights; pictures are 24 x 24 pixels."""
     settings = dict(MODELS[stem])
     if stem == "VisionTextDualEncoder":  # any two models
@@ -45,7 +45,7 @@ def towers(stem: str = "CLIP", dtype: torch.dtype = torch.float64) -> nn.Module:
     pictures = {**_PICTURES, **({"model_type": "vit"} if stem == "VisionTextDualEncoder" else {})}
     config = getattr(transformers, f"{stem}Config")(vision_config=pictures, **settings)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         return randomised(getattr(transformers, f"{stem}Model")(config), dtype)
 
 

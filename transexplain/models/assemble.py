@@ -310,3 +310,36 @@ def ref_of(module: nn.Module, modality: Any, classes: Sequence[str], origin: Ori
         files=origin.files,
         attention=attention_kernel(module),
     )
+
+
+def refuse_unreadable_weights(module: nn.Module) -> None:
+    """Raise ModelLoadError where weights are packed, or in no memory."""
+    _refuse_packed(module)
+    _refuse_absent(module)
+
+
+#: packages whose layers keep weights in 4 or 8 bits and multiply in code of their own
+_PACKED = ("bitsandbytes", "auto_gptq", "gptqmodel", "awq", "torchao", "hqq")
+
+
+def _refuse_packed(module: nn.Module) -> None:
+    """Raise ModelLoadError where a layer's weights are packed: no rule knows such a product."""
+    for name, part in module.named_modules():
+        package = type(part).__module__.partition(".")[0]
+        if package in _PACKED:
+            raise ModelLoadError(
+                f"{name or 'the module'} is a {type(part).__name__} of {package}, whose weights "
+                "are packed in 4 or 8 bits and multiplied by code that the engine cannot see into: "
+                "unpack the model (model.dequantize()), or load it without quantisation"
+            )
+
+
+def _refuse_absent(module: nn.Module) -> None:
+    """Raise ModelLoadError where weights are in no memory: a backward pass needs all of them."""
+    for name, one in module.named_parameters():
+        if one.is_meta:
+            raise ModelLoadError(
+                f"the weights {name} of {type(module).__name__} are not in memory: they were moved "
+                "to the CPU or to disk by accelerate, or never loaded. Load the model where there "
+                "is room for all of it: on more cards (device='spread') or on the CPU"
+            )

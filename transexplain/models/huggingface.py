@@ -201,8 +201,8 @@ def _refuse_two_towers(where: str, config: Mapping[str, Any]) -> None:
     raise ModelLoadError(
         f"{where} holds two towers ({config['architectures'][0]}), which compare pictures with "
         "texts, and no classifier: load it with load_two_towers and explain pairs with "
-        f"explain_similarity (transexplain explain PICTURE --text TEXT --model {where}); audits "
-        "need a classifier, such as one that is fine-tuned from it"
+        f"explain_similarity (transexplain explain PICTURE --text TEXT --model {where}). Audits "
+        f"take it as a classifier of pictures over texts, towers:{where}?texts=A TEXT;ANOTHER TEXT"
     )
 
 

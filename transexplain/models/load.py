@@ -10,7 +10,13 @@ from PIL import Image
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models import graph_transformer, huggingface, load_language, timm_models
+from transexplain.models import (
+    graph_transformer,
+    huggingface,
+    load_language,
+    load_towers,
+    timm_models,
+)
 from transexplain.models.assemble import (
     Origin,
     assemble_image,
@@ -18,6 +24,7 @@ from transexplain.models.assemble import (
     assemble_text,
     count_classes,
     placed,
+    refuse_unreadable_weights,
     unique_names,
 )
 from transexplain.models.calling import Caller, place_of, torch_dtype
@@ -42,7 +49,8 @@ def load_model(
             `models.graph_transformer.GraphTransformer.save` wrote), a hub id
             (`org/name` or `org/name@revision`, recorded with its commit) or
             `timm:NAME?checkpoint=FILE.safetensors`; directory and file may be URLs; or
-            `lm:FOLDER?answers=he,she` or `lm:FOLDER?generate=8`, a language model. Or an object: a
+            `lm:FOLDER?answers=he,she` or `lm:FOLDER?generate=8`, a language model; or
+            `towers:FOLDER?texts=a cat;a dog`, see `TwoTowers.as_classifier`. Or an object: a
             transformers classifier, a timm model, or a pipeline for text- or image-classification.
         reader: of a transformers classifier in memory: its tokenizer or image processor, or a
             function from an RGB picture to (3, H, W).
@@ -64,6 +72,8 @@ def load_model(
         )
     if text.startswith(load_language.PREFIX):
         return load_language.load_answers(text, dtype=dtype, device=device)
+    if text.startswith(load_towers.PREFIX):
+        return load_towers.load_texts(text, dtype=dtype, device=device)
     number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
     place = place_of(str(device or "cpu"))
     if text.startswith(timm_models.PREFIX):
@@ -115,6 +125,8 @@ def present_files(source: str) -> dict[str, Path]:
     """
     if source.startswith(load_language.PREFIX):
         return present_files(load_language.answers_of(source)[0])
+    if source.startswith(load_towers.PREFIX):
+        return present_files(load_towers.texts_of(source)[0])
     if source.startswith(PREFIX):
         name, checkpoint = named_checkpoint(source)
         if checkpoint is not None:
@@ -165,8 +177,7 @@ def wrap(
         raise ModelLoadError(f"wrap takes a torch module, not {type(module).__name__}")
     if isinstance(classes, str):
         raise ModelLoadError(f"classes is the text {classes!r}; give a list of names, by index")
-    _refuse_packed(module)
-    _refuse_absent(module)
+    refuse_unreadable_weights(module)
     modality = modality or _modality(module, tokenizer, transform)
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
     _, device = placed(module)
@@ -185,33 +196,6 @@ def wrap(
     if modality == "nodes":
         return assemble_nodes(module, classes=_given_names(module, classes), origin=origin)
     raise ModelLoadError(f"unknown modality {modality!r}; known: text, image, nodes")
-
-
-#: packages whose layers keep weights in 4 or 8 bits and multiply in code of their own
-_PACKED = ("bitsandbytes", "auto_gptq", "gptqmodel", "awq", "torchao", "hqq")
-
-
-def _refuse_packed(module: nn.Module) -> None:
-    """Raise ModelLoadError where a layer's weights are packed: no rule knows such a product."""
-    for name, part in module.named_modules():
-        package = type(part).__module__.partition(".")[0]
-        if package in _PACKED:
-            raise ModelLoadError(
-                f"{name or 'the module'} is a {type(part).__name__} of {package}, whose weights "
-                "are packed in 4 or 8 bits and multiplied by code that the engine cannot see into: "
-                "unpack the model (model.dequantize()), or load it without quantisation"
-            )
-
-
-def _refuse_absent(module: nn.Module) -> None:
-    """Raise ModelLoadError where weights are in no memory: a backward pass needs all of them."""
-    for name, one in module.named_parameters():
-        if one.is_meta:
-            raise ModelLoadError(
-                f"the weights {name} of {type(module).__name__} are not in memory: they were moved "
-                "to the CPU or to disk by accelerate, or never loaded. Load the model where there "
-                "is room for all of it: on more cards (device='spread') or on the CPU"
-            )
 
 
 #: what transformers calls the main input of a model, and what such a model reads

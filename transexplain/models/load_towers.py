@@ -11,10 +11,13 @@ from transexplain.models.assemble import Origin, placed
 from transexplain.models.calling import place_of, torch_dtype
 from transexplain.models.configs import read_config
 from transexplain.models.hub import digest_of_module, folder_of
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.tower_sides import checked_sides
 from transexplain.models.two_towers import TwoTowers, assemble_towers
 
 _WRAPPED = "module:"
+#: what the source of a classifier of pictures whose classes are texts begins with
+PREFIX = "towers:"
 
 
 def load_two_towers(
@@ -53,6 +56,27 @@ def load_two_towers(
         device=place_of(str(device or "cpu")),
     )
     return assemble_towers(module, tokenizer=read, transform=transform, origin=origin)
+
+
+def load_texts(source: str, *, dtype: Any = None, device: str | None = None) -> LoadedModel:
+    """The two towers of `towers:FOLDER?texts=a cat;a dog` as a classifier of pictures.
+
+    See `TwoTowers.as_classifier`. Raises ModelLoadError.
+    """
+    folder, texts = texts_of(source)
+    return load_two_towers(folder, dtype=dtype, device=device).as_classifier(texts, source)
+
+
+def texts_of(source: str) -> tuple[str, tuple[str, ...]]:
+    """The folder or hub id, and the texts, of a `towers:` source; raises ModelLoadError."""
+    folder, mark, query = source.removeprefix(PREFIX).partition("?")
+    key, _, value = query.partition("=")
+    texts = tuple(text.strip() for text in value.split(";"))
+    if not folder or not mark or key != "texts" or not all(texts):
+        raise ModelLoadError(
+            f"cannot read {source!r:.80}; the form is {PREFIX}FOLDER?texts=A TEXT;ANOTHER TEXT"
+        )
+    return folder, texts
 
 
 def _in_memory(module: nn.Module, tokenizer: Any, processor: Any) -> TwoTowers:

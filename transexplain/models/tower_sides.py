@@ -91,16 +91,19 @@ def _vectors(output: Any) -> Tensor:
 class TowerCaller(Caller):
     """The cosine of a tower's vectors and those of the other side, scaled and shifted."""
 
-    opposite: Tensor  #: (1, D) that stands opposite where the inputs have none
+    opposite: Tensor  #: (C, D) what stands opposite where the inputs have nothing: one, or more
     scale: float = 1.0
     shift: float = 0.0
 
     def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
-        """(B, 1) scale * cosine + shift of one forward pass."""
+        """(B, 1) scale * cosine + shift of one forward pass; (B, C) of more that are opposite."""
         own = {name: values for name, values in inputs.items() if name != OTHER}
         found = self.vectors(module, own)
-        other = inputs.get(OTHER, self.opposite).flatten(1)
-        cosine = (found * other.to(found)).sum(dim=-1, keepdim=True)
+        if OTHER in inputs:
+            other = inputs[OTHER].flatten(1)
+            cosine = (found * other.to(found)).sum(dim=-1, keepdim=True)
+        else:
+            cosine = found @ self.opposite.to(found).T
         scaled = cosine * self.scale if self.scale != 1.0 else cosine
         return scaled + self.shift if self.shift else scaled
 

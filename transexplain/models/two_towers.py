@@ -34,7 +34,7 @@ from transexplain.models.tower_sides import (
     TowerCaller,
     checked_sides,
 )
-from transexplain.types.items import Item
+from transexplain.types.items import Item, ItemFailure
 
 #: what is explained of a pair: the model's own logit, or the cosine of its two vectors
 Likeness = Literal["similarity", "cosine"]
@@ -91,6 +91,34 @@ class TwoTowers:
         model = self.picture if side == "picture" else self.text
         with eval_mode(model.module):
             return _caller(model).vectors(model.module, model.collate(encoded).inputs).cpu()
+
+    def as_classifier(self, texts: Sequence[str], source: str | None = None) -> LoadedModel:
+        """The model as a classifier of pictures whose classes are texts: zero-shot classification.
+
+        Its logits (B, C) are the similarities of a picture with these texts. The texts are held,
+        so relevance is all the picture's. Everything that takes a classifier takes it: `explain`,
+        `evaluate`, audits. `source` is what it is recorded as.
+
+        Raises ModelLoadError where there are fewer than two different texts, or one that the model
+        cannot read whole.
+        """
+        if len(texts) < 2 or len({*texts}) < len(texts):
+            raise ModelLoadError(f"texts are two or more different ones, not {list(texts)!r:.80}")
+        items = [Item(id=text, index=place, content=text) for place, text in enumerate(texts)]
+        encoded = self.text.encode(items, long_text="error")
+        for one in encoded:
+            if isinstance(one, ItemFailure):
+                raise ModelLoadError(f"the text {one.item_id!r:.80} cannot be read: {one.message}")
+        plain, names = self.side("picture", "similarity"), tuple(texts)
+        vectors = self.vectors("text", [one for one in encoded if isinstance(one, Encoded)])
+        opposite = vectors.to(_caller(plain).opposite)
+        ref = replace(plain.ref, classes=names)
+        return replace(
+            plain,
+            classes=names,
+            ref=ref if source is None else replace(ref, source=source),
+            caller=replace(_caller(plain), opposite=opposite),
+        )
 
 
 def _caller(model: LoadedModel) -> TowerCaller:
