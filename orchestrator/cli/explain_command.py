@@ -65,6 +65,14 @@ Per = Annotated[
     Literal["token", "answer"],
     typer.Option("--per", help="language models: each token of the answer, or their sum"),
 ]
+Thresholds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        help="several labels: the probability from which one is predicted, 0.3 or LABEL=0.3; "
+        "may be repeated",
+    ),
+]
 Value = Annotated[
     Literal["logit", "log-probability"],
     typer.Option("--value", help="language models: what of a token is explained"),
@@ -87,6 +95,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     text: CaptionOption = None,
     per: Per = "token",
     value: Value = "logit",
+    threshold: Thresholds = None,
     output: Output = None,
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
@@ -100,16 +109,19 @@ def explain(  # noqa: PLR0913 - the options of a command line
     blend = {"alpha": alpha, "solid": solid}
     spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
     if text is not None or _is_two_towers(model):
-        _refuse_classifiers_options(method, second, long)
+        _refuse_classifiers_options(method, second, long, threshold)
         return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
     if (language := _language_model(model, device)) is not None:
-        _refuse_classifiers_options(method, second, long)
+        _refuse_classifiers_options(method, second, long, threshold)
         found = _answers(language, item, spec, target, per, value)
         return show(item, found, form, output, palette=palette, blend={})
     content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
     if method == "all":
+        if threshold:
+            raise ConfigurationError("--threshold decides what is predicted; give one --method")
         return _compare(loaded, content, target, given, form, output, palette)
-    found = te.explain(loaded, content, spec, target or ["predicted"], **long)
+    floors: dict[str, Any] = {"thresholds": _thresholds(threshold)} if threshold else {}
+    found = te.explain(loaded, content, spec, target or ["predicted"], **long, **floors)
     _print_answer(loaded, content, found, long, form)
     return show(content, found, form, output, palette=palette, blend=blend)
 
@@ -170,12 +182,33 @@ def _language_model(source: str, device: str) -> "LanguageModel | None":
     return te.load_language_model(source, device=device) if language_kind(source) else None
 
 
-def _refuse_classifiers_options(method: str, second: str | None, long: Mapping[str, Any]) -> None:
+def _refuse_classifiers_options(
+    method: str, second: str | None, long: Mapping[str, Any], threshold: list[str] | None
+) -> None:
     """Raise ConfigurationError for what a language model has no use for."""
-    if method == "all" or second is not None or long:
+    if method == "all" or second is not None or long or threshold:
         raise ConfigurationError(
-            "--method all, --second and the options of long texts are for classifiers; this is none"
+            "--method all, --second, --threshold and the options of long texts are for "
+            "classifiers; this is none"
         )
+
+
+def _thresholds(given: list[str]) -> float | dict[str, float]:
+    """One number for all labels, or a number by label; ConfigurationError for anything else."""
+    found: dict[str, float] = {}
+    for one in given:
+        name, _, number = one.rpartition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            raise ConfigurationError(
+                f"--threshold {one!r} is neither a probability, 0.3, nor LABEL=0.3"
+            ) from None
+    if "" not in found:
+        return found
+    if len(found) > 1:
+        raise ConfigurationError("--threshold is one probability for all labels, or LABEL=0.3 each")
+    return found[""]
 
 
 def _stdin_or(item: str) -> str:

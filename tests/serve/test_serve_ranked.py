@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from old_rows import save_as_rows
 from report_samples import CLASSES, biased_run, explained_text, ledger, stored_run
@@ -19,6 +20,8 @@ from transexplain.store.item_orders import ORDERS
 from transexplain.store.ranked_items import Ranking
 from transexplain.store.schema import result_part
 from transexplain.types.items import Attribution, ItemOutcome
+from transexplain.types.label_sets import SeveralLabels
+from transexplain.types.plans import ModelRef
 from transexplain.types.words import size_of, spans_of
 
 Value = Callable[[ItemOutcome, list[Attribution]], float | None]
@@ -31,8 +34,11 @@ def told(client: TestClient, address: str) -> dict[str, object]:
     return found
 
 
-def various(db: Database, items: int = 60, **changes: object) -> str:
-    """Texts with different numbers of good and bad words; every fourth label is wrong."""
+def various(db: Database, items: int = 60, shift: float = 0.0, **changes: object) -> str:
+    """Texts with different numbers of good and bad words; every fourth label is wrong.
+
+    `shift` moves both logits of an item, by another amount for each.
+    """
     explained = []
     for number in range(items):
         words = (
@@ -41,7 +47,8 @@ def various(db: Database, items: int = 60, **changes: object) -> str:
         text = " ".join(words)
         outcome, made = explained_text(number, text, CLASSES[number % 4 > 0])
         # no two alike, so that no order rests on the last bit of a number
-        logits = (-outcome.logits[1] - number / 1024, outcome.logits[1] + number / 1024)
+        moved, apart = shift * (number * 13 % 7), outcome.logits[1] + number / 1024
+        logits = (moved - apart, moved + apart)
         made = replace(made, ledger=ledger(made.logit, gap=number * 17 % 60 * 1e-3))
         explained.append((replace(outcome, logits=logits), made))
     return stored_run(db, explained, **changes)
@@ -107,6 +114,24 @@ def test_every_order_is_that_of_all_records(
     if found["next"]:
         ids += [one["item_id"] for one in told(client, found["next"])["items"]]
     assert ids == wanted
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_items_of_several_labels_stand_by_the_probability_of_the_likeliest(
+    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch, rows: bool
+) -> None:
+    if rows:
+        monkeypatch.setattr("report_samples.results.save", save_as_rows)
+    model = ModelRef(source="models/m", classes=CLASSES, digest="d" * 64, head="labels")
+    run_id = various(db, shift=0.7, model=model, several=SeveralLabels())
+    wanted = by_hand(db, run_id, lambda one, _: max(one.logits), 1)
+    assert wanted != by_hand(db, run_id, BY_HAND["confident"], 1)
+    found = told(client, link("runs", run_id, "items", sort="confident"))
+    first = found["items"][0]
+    ids = [one["item_id"] for one in found["items"]]
+    assert ids == wanted[: len(ids)]
+    logits = {one.item_id: one.logits for one in results.iter_items(db, run_id)}
+    assert first["value"] == pytest.approx(1 / (1 + np.exp(-max(logits[ids[0]]))))
 
 
 def test_an_unknown_order_and_a_bad_cursor_are_said(client: TestClient, run_id: str) -> None:

@@ -22,6 +22,7 @@ class Sought:
 
     word: str  #: whose relevance is looked for; "": none
     classes: Mapping[str, int]  #: class -> index of its logit
+    several: bool = False  #: an item may have several labels: each has a probability of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,14 +56,24 @@ def _softmax_top(values: Floats, begins: Ints) -> Floats:
     return found
 
 
-def _confidences(part: Part, places: Ints, _sought: Sought) -> Floats:
-    return _over_logits(part, _softmax_top)[places]
+def _sigmoid_top(values: Floats, begins: Ints) -> Floats:
+    found: Floats = np.exp(-np.logaddexp(0.0, -np.maximum.reduceat(values, begins)))
+    return found
 
 
-def _confidence(one: ItemOutcome, _explained: Sequence[Attribution], _sought: Sought) -> float:
+def _top(sought: Sought) -> Callable[[Floats, Ints], Floats]:
+    """What gives the probability of the likeliest class, or of the likeliest of several labels."""
+    return _sigmoid_top if sought.several else _softmax_top
+
+
+def _confidences(part: Part, places: Ints, sought: Sought) -> Floats:
+    return _over_logits(part, _top(sought))[places]
+
+
+def _confidence(one: ItemOutcome, _explained: Sequence[Attribution], sought: Sought) -> float:
     if not one.logits:
         return np.nan
-    return float(_softmax_top(np.array(one.logits), np.zeros(1, dtype=np.int64))[0])
+    return float(_top(sought)(np.array(one.logits), np.zeros(1, dtype=np.int64))[0])
 
 
 def _top_logits(part: Part, places: Ints, _sought: Sought) -> Floats:

@@ -24,6 +24,7 @@ from transexplain.types.items import ItemFailure
 __all__ = [
     "failure_examples",
     "first",
+    "gives_several",
     "margin_of",
     "places_of",
     "sized",
@@ -40,6 +41,12 @@ def places_of(connection: Connection, run_id: str) -> dict[str, int]:
     plan = connection.execute(select(run.c.plan).where(run.c.id == run_id)).scalar_one_or_none()
     names = plan["model"]["classes"] if plan else ()
     return {name: index for index, name in enumerate(names)}
+
+
+def gives_several(connection: Connection, run_id: str) -> bool:
+    """Whether a run's model may give an item several labels, each with a sigmoid of its own."""
+    plan = connection.execute(select(run.c.plan).where(run.c.id == run_id)).scalar_one_or_none()
+    return plan is not None and plan["model"].get("head") == "labels"
 
 
 def sized(db: Database, run_id: str) -> int:

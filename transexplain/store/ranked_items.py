@@ -22,7 +22,7 @@ from transexplain.store.item_matching import (
     wanted_rows,
 )
 from transexplain.store.item_orders import ORDERS, Sought
-from transexplain.store.noteworthy import places_of
+from transexplain.store.noteworthy import gives_several, places_of
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.piecemeal import Piecemeal
 from transexplain.types.items import Attribution, ItemOutcome
@@ -85,8 +85,8 @@ class Ranking:
         run_id = self._run_id
         self.best, self.seen, self._highest = [], 0, np.inf
         with db.read() as connection:
-            classes = places_of(connection, run_id)
-        sought = Sought(word=self._wanted.word, classes=classes)
+            classes, several = places_of(connection, run_id), gives_several(connection, run_id)
+        sought = Sought(word=self._wanted.word, classes=classes, several=several)
 
         def rank(part: Part) -> tuple[list[RankedItem], int]:
             return self._of_part(part, sought), len(part)
