@@ -13,7 +13,7 @@ from transexplain.remote_paths import AnyPath
 from transexplain.reports.exports.export_run import write_text
 from transexplain.reports.phrasing import named, xml_text
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
-from transexplain.reports.runs_compared.comparison_summary import newly
+from transexplain.reports.runs_compared.comparison_headline import newly
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
 from transexplain.store.database import Database

@@ -30,12 +30,8 @@ from transexplain.reports import DRIFT_REPORTS
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.runs_compared.compared_items import LEAST, agreement
 from transexplain.reports.runs_compared.comparison_formats import schema
-from transexplain.reports.runs_compared.comparison_summary import (
-    gone,
-    mcnemar_p,
-    mean_over_items,
-    newly,
-)
+from transexplain.reports.runs_compared.comparison_headline import gone, newly
+from transexplain.reports.runs_compared.comparison_summary import mcnemar_p, mean_over_items
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure

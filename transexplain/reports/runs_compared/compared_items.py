@@ -1,9 +1,6 @@
-"""Reads two runs side by side: whether they are comparable, and how similar their
-explanations are.
-"""
+"""Reads two runs side by side: what they predict, and how similar their explanations are."""
 
 import heapq
-import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,15 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.paired_runs import PairedTotals
-from transexplain.errors import ConfigurationError
-from transexplain.methods.learned_facts import portable
 from transexplain.rank_correlation import rank_similarity
-from transexplain.reports.runs_compared.comparison_records import Disparity, Flip, LeastAlike
+from transexplain.reports.runs_compared.compared_plans import refuse, stored_texts
+from transexplain.reports.runs_compared.comparison_records import (
+    Disparity,
+    Flip,
+    FoundChange,
+    LeastAlike,
+)
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
 from transexplain.types.items import Attribution, Mention, PatchGrid
-from transexplain.types.plans import AuditPlan, AuditRun
+from transexplain.types.pairs import DIVIDER
+from transexplain.types.plans import AT_POSITIONS, AuditRun
+from transexplain.types.token_labels import explained_characters
 from transexplain.types.tokens import Token
 
 #: positions in common below which ranks say nothing: two are either alike or opposite
@@ -68,21 +71,6 @@ def _places(tokens: Sequence[Token]) -> Mapping[_Place, int]:
     }
 
 
-_NAMED = 5
-_LONG = 60  # characters of a value in a message
-
-
-def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
-    """What differs between the plans of two audits, besides the model's weights."""
-    old, new = dict(_settings(before)), dict(_settings(after))
-    found = [
-        Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
-        for what in old
-        if old[what] != new[what]
-    ]
-    return [*found, *_lexicons(before, after)]
-
-
 def of_positions(before: Attribution, after: Attribution) -> Iterator[Disparity]:
     """What differs in what the positions of one item are, and in what was measured there."""
     if before.features != after.features:
@@ -98,84 +86,6 @@ def of_positions(before: Attribution, after: Attribution) -> Iterator[Disparity]
         yield Disparity(what="unit", before=before.unit, after=after.unit)
 
 
-def refuse(disparities: Sequence[Disparity]) -> None:
-    """Raise ConfigurationError, with the list, where there are disparities."""
-    if not disparities:
-        return
-    lines = "\n".join(
-        f"  {one.what}: {one.before} before, {one.after} after" for one in disparities
-    )
-    raise ConfigurationError(
-        f"these runs cannot be compared; they differ in more than the model:\n{lines}\n"
-        "Run the audit again with the same settings, or compare what there is with --force"
-    )
-
-
-def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
-    yield "modality", plan.model.modality
-    yield "classes", list(plan.model.classes)
-    yield "data", plan.dataset.content[:12]
-    yield "method", plan.method.name
-    yield "parameters of the method", dict(portable(plan.method).params)
-    exact = plan.exact
-    yield "exact sample", exact and [exact.method.name, dict(exact.method.params), exact.share]
-    yield "targets", sorted(plan.targets)
-    yield "classifications", {one.name: sorted(one.classes) for one in plan.classifications}
-    yield "labels", dict(plan.labels)
-    yield (
-        "long texts",
-        [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
-    )
-    yield "stored texts", stored_texts(plan)
-    reference = plan.reference
-    yield (
-        "reference group",
-        dict(sorted(reference.items())) if isinstance(reference, Mapping) else reference,
-    )
-    yield "smallest difference that matters", plan.practical
-    yield "correction of p-values", plan.correction
-
-
-def stored_texts(plan: AuditPlan) -> object:
-    """How a run stores texts, and under which key: only texts stored alike are compared."""
-    privacy = plan.privacy
-    return "full" if privacy is None else [privacy.store_text, privacy.redact, privacy.key]
-
-
-def _lexicons(before: AuditPlan, after: AuditPlan) -> Iterator[Disparity]:
-    old, new = _terms(before), _terms(after)
-    if old == new:
-        return
-    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    only_old, only_new = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
-    if only_old or only_new:
-        yield Disparity(
-            what="groups of the lexicon",
-            before=_names(only_old) or "no further group",
-            after=_names(only_new) or "no further group",
-        )
-    for name in changed[:_NAMED]:
-        lost, won = sorted(old[name] - new[name]), sorted(new[name] - old[name])
-        yield Disparity(
-            what=f"terms of {name}",
-            before=f"{len(old[name])} terms{_with(lost)}",
-            after=f"{len(new[name])} terms{_with(won)}",
-        )
-
-
-def _terms(plan: AuditPlan) -> Mapping[str, frozenset[str]]:
-    return {group.name: frozenset(group.terms) for group in plan.groups}
-
-
-def _with(terms: Sequence[str]) -> str:
-    return f", {_names(terms)} among them" if terms else ""
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
-
-
 def _positions(one: Attribution, other: Attribution) -> str:
     if isinstance(one.features, PatchGrid):
         return f"{one.features.rows} x {one.features.cols}"
@@ -184,13 +94,6 @@ def _positions(one: Attribution, other: Attribution) -> str:
         if place >= len(theirs) or theirs[place] != token:
             return f"{len(one.features)} tokens, number {place + 1} {token.text!r}"
     return f"{len(one.features)} tokens"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
 
 
 SHOWN = 50  #: flipped items that are listed
@@ -252,6 +155,8 @@ class Walk:
     pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
     mentions: PairedTotals = field(default_factory=PairedTotals)
     disparities: dict[str, Disparity] = field(default_factory=dict)  #: the first of each kind
+    #: of models that answer at positions, which are explained for `predicted`; None: others
+    found: "FoundTotals | None" = None
     units: set[str] = field(default_factory=set)
     _shown: list[tuple[float, int, Flip]] = field(default_factory=list)
 
@@ -264,6 +169,9 @@ class Walk:
             classes=(old.model.classes, new.model.classes),
             same_data=old.dataset.content == new.dataset.content,
             same_texts=stored_texts(old) == stored_texts(new),
+            found=FoundTotals()
+            if new.model.head in AT_POSITIONS and _PREDICTED in {*old.targets} & {*new.targets}
+            else None,
         )
 
     @property
@@ -286,21 +194,25 @@ class Walk:
         self.unknown_content += not self.same_data
         return self.same_data
 
-    def add_item(self, pair: ItemPair) -> None:
-        """Count the predictions of one item."""
+    def add_item(
+        self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
+    ) -> None:
+        """Count the predictions of one item: its class, or what is found in it."""
         self.common += 1
         old, new = pair.before, pair.after
+        moved = self.found is not None and self.found.add(before, after)
         if old.label is not None and old.label == new.label:
             self.right[old.predicted == old.label, new.predicted == new.label] += 1
-        if old.predicted == new.predicted:
+        if old.predicted == new.predicted and not moved:
             return
-        self.flips[old.predicted, new.predicted] += 1
+        now = new.predicted + (_ELSEWHERE if old.predicted == new.predicted else "")
+        self.flips[old.predicted, now] += 1
         margin = self._margin(pair)
         flip = Flip(
             item_id=pair.item_id,
             label=new.label,
             before=old.predicted,
-            after=new.predicted,
+            after=now,
             margin=margin,
             text=_beginning(pair.text),
         )
@@ -330,14 +242,62 @@ class Walk:
             self.pairs.setdefault(key[:2], ClassPairs()).add(old[key], new[key], text)
 
 
-def _counted(found: Sequence[Attribution]) -> dict[tuple[str, str, int], Attribution]:
-    """Explanations by target, class and number: a text may have several entities of a type."""
+def _counted(found: Sequence[Attribution]) -> dict[tuple[str, str, object], Attribution]:
+    """Explanations by target, class, and the characters that are found, or else their number."""
     numbers: Counter[tuple[str, str]] = Counter()
-    keyed = {}
+    keyed: dict[tuple[str, str, object], Attribution] = {}
     for one in found:
-        keyed[one.target, one.class_name, numbers[one.target, one.class_name]] = one
+        number = numbers[one.target, one.class_name]
+        place = explained_characters(one.notes)
+        keyed[one.target, one.class_name, number if place is None else place] = one
         numbers[one.target, one.class_name] += 1
     return keyed
+
+
+_PREDICTED = "predicted"
+_ELSEWHERE = " (other characters)"
+
+
+@dataclass(slots=True)
+class FoundTotals:
+    """The entities, or the answers, that two runs find in the same texts."""
+
+    _counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, before: Sequence[Attribution], after: Sequence[Attribution]) -> bool:
+        """Count those of one text; whether they differ."""
+        old, new = _found_in(before), _found_in(after)
+        for place, name in old.items():
+            now = new.get(place)
+            self._of(name).update(before=1, same=now == name, renamed=now not in (None, name))
+        for name in new.values():
+            self._of(name).update(after=1)
+        return old != new
+
+    def _of(self, name: str) -> Counter[str]:
+        return self._counts.setdefault(name, Counter())
+
+    def rows(self) -> tuple[FoundChange, ...]:
+        """A row for each type, by name."""
+        return tuple(
+            FoundChange(
+                name=name,
+                before=one["before"],
+                after=one["after"],
+                same=one["same"],
+                renamed=one["renamed"],
+            )
+            for name, one in sorted(self._counts.items())
+        )
+
+
+def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | None, str]:
+    """What a run finds in one text: its characters -> its type."""
+    return {
+        explained_characters(one.notes): one.class_name
+        for one in attributions
+        if one.target == _PREDICTED
+    }
 
 
 def walk_pairs(db: Database, found: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
@@ -365,8 +325,9 @@ def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
         name = pair.item_id
         if not found.takes(pair, before.get(name, ()), after.get(name, ())):
             continue
-        found.add_item(pair)
-        found.add_explanations(before.get(name, ()), after.get(name, ()), pair.text)
+        sides = before.get(name, ()), after.get(name, ())
+        found.add_item(pair, *sides)
+        found.add_explanations(*sides, pair.text)
         old, new = (side.get(name, ()) for side in mentioned)
         if old or new:
             found.mentions.add(old, new)
@@ -388,7 +349,8 @@ def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:
 
 
 def _beginning(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _TEXT else f"{text[:_TEXT]}…"
+    shown = None if text is None else text.replace(DIVIDER, " | ")
+    return shown if shown is None or len(shown) <= _TEXT else f"{shown[:_TEXT]}…"
 
 
 def _keep(heap: list[tuple[float, int, Kept]], entry: tuple[float, int, Kept], places: int) -> None:

@@ -10,13 +10,13 @@ from transexplain.reports import forest
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_formats import plain
+from transexplain.reports.runs_compared.comparison_headline import correlation, gone, newly
 from transexplain.reports.runs_compared.comparison_records import (
     SCHEMA_VERSION,
     DriftSummary,
     GroupChanges,
     Transition,
 )
-from transexplain.reports.runs_compared.comparison_summary import correlation, gone, newly
 from transexplain.types.findings import Decision, GroupStatistic
 
 

@@ -61,6 +61,17 @@ class Flip:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FoundChange:
+    """The entities of one type, or the answers, that either run finds in the common items."""
+
+    name: str
+    before: int
+    after: int
+    same: int  #: with the same characters and the same type in both
+    renamed: int  #: with the same characters in both, and another type after
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Predictions:
     """How the predictions of both runs compare on the items that both explained."""
 
@@ -76,6 +87,8 @@ class Predictions:
     lost: int  #: right before, wrong after
     gained: int  #: wrong before, right after
     p: float | None  #: exact McNemar test of lost against gained; None: no item has a label
+    #: of models that label tokens or mark answers, explained for `predicted`; empty: of others
+    found: tuple[FoundChange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

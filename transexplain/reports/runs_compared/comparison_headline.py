@@ -1,0 +1,208 @@
+"""The findings of a comparison in words: what changed, what did not, what is unknown."""
+
+from collections.abc import Iterator, Sequence
+
+from transexplain.reports.evaluation.evaluation_text import probability
+from transexplain.reports.phrasing import named, number, signed, things
+from transexplain.reports.report_section import Statement
+from transexplain.reports.runs_compared.comparison_records import (
+    ClassChange,
+    Disparity,
+    GroupChanges,
+    Predictions,
+    Side,
+    Transition,
+)
+
+_ALPHA = 0.05
+_SHOWN = 6
+
+
+def headline(
+    sides: tuple[Side, Side],
+    disparities: Sequence[Disparity],
+    predictions: Predictions,
+    changes: Sequence[ClassChange],
+    groups: GroupChanges | None,
+    unit: str,
+) -> tuple[Statement, ...]:
+    """The sentences at the top, the most important facts first."""
+    return (
+        *_what(sides, disparities),
+        *_left_out(predictions),
+        *_unfinished(sides),
+        *_flips(predictions),
+        *_found(predictions),
+        *_correctness(predictions),
+        *_agreement(changes),
+        *_group_statements(groups, {"logits": "logit"}.get(unit, unit)),
+    )
+
+
+def correlation(value: float) -> str:
+    """A correlation in three decimals, with a true minus sign."""
+    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
+
+
+def newly(groups: GroupChanges) -> list[Transition]:
+    """Groups that differ from their reference now and did not, or the other way round."""
+    return [one for one in groups.transitions if one.after == "difference" and _moved(one)]
+
+
+def gone(groups: GroupChanges) -> list[Transition]:
+    """Groups that differed from their reference and do not now, or the other way round."""
+    return [one for one in groups.transitions if one.before == "difference" and _moved(one)]
+
+
+def _moved(one: Transition) -> bool:
+    return one.turned or one.before != one.after
+
+
+def _what(sides: tuple[Side, Side], disparities: Sequence[Disparity]) -> Iterator[Statement]:
+    if sides[0].model_digest and sides[0].model_digest == sides[1].model_digest:
+        yield Statement(kind="fact", text="Both runs audited the same model.")
+    if disparities:
+        yield Statement(
+            kind="problem",
+            text="More than the model differs, and the comparison was forced: "
+            f"{named([one.what for one in disparities])}. Changes may come from there.",
+        )
+
+
+def _left_out(found: Predictions) -> Iterator[Statement]:
+    left = found.other_content + found.unknown_content
+    if not left:
+        return
+    reasons = [
+        f"of {count:,} {why}"
+        for count, why in (
+            (found.other_content, "the contents differ"),
+            (found.unknown_content, "the contents are not stored, so they cannot be compared"),
+        )
+        if count
+    ]
+    yield Statement(
+        kind="problem",
+        text=f"All below rests on {things('', found.common)} with the same content in both runs. "
+        f"{left:,} more {'shares' if left == 1 else 'share'} an id and "
+        f"{'is' if left == 1 else 'are'} left out: {named(reasons)}.",
+    )
+
+
+def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
+    for side in sides:
+        missing = side.counts.total - side.counts.done
+        if missing:
+            yield Statement(
+                kind="problem",
+                text=f"{missing:,} of {side.counts.total:,} items of run {side.run_id} have no "
+                f"explanation (it is {side.state}); the others are compared.",
+            )
+
+
+def _flips(found: Predictions) -> Iterator[Statement]:
+    if not found.flips:
+        alike = f"All {found.common:,} items in both are predicted alike."
+        if found.common == 1:
+            alike = "The only item in both is predicted alike."
+        yield Statement(kind="clear", text=alike)
+        return
+    most = found.counts[0]
+    yield Statement(
+        kind="fact",
+        text=f"{found.flips:,} of {found.common:,} items in both "
+        f"({100 * found.flips / found.common:.1f}\u00a0%) are predicted "
+        f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
+    )
+
+
+def _found(predictions: Predictions) -> Iterator[Statement]:
+    for one in predictions.found:
+        if not one.before + one.after:
+            continue
+        gone = one.before - one.same - one.renamed
+        renamed = f", {one.renamed:,} with another type" if one.renamed else ""
+        yield Statement(
+            kind="clear" if one.same == one.before == one.after else "fact",
+            text=f"{one.name}: the earlier run found {one.before:,}. {one.same:,} of them are "
+            f"found again with the same characters{renamed}, {gone:,} are not; the later run found "
+            f"{one.after:,}.",
+        )
+
+
+def _correctness(found: Predictions) -> Iterator[Statement]:
+    if found.p is None:
+        return
+    was, now = (n / found.labelled for n in (found.right_before, found.right_after))
+    if not found.lost + found.gained:
+        yield Statement(kind="clear", text=f"Accuracy is {now:.3f} as before, item by item.")
+        return
+    beyond = found.p <= _ALPHA
+    verdict = "beyond chance" if beyond else "no more than chance explains"
+    yield Statement(
+        kind="flagged" if beyond and now < was else "fact",
+        text=f"Accuracy was {was:.3f} and is {now:.3f} on {found.labelled:,} labelled items: "
+        f"{found.lost:,} lost, {found.gained:,} gained, {verdict} "
+        f"(McNemar's exact {probability(found.p)}).",
+    )
+
+
+def _agreement(changes: Sequence[ClassChange]) -> Iterator[Statement]:
+    known = [(one.agreement.mean, one) for one in changes if one.agreement is not None]
+    if not known:
+        yield Statement(
+            kind="unknown",
+            text="No explanation has enough positions in common to measure agreement.",
+        )
+        return
+    least, place = min(known, key=lambda one: one[0])
+    most = max(mean for mean, _ in known)
+    agreement = f"a mean correlation of {correlation(least)}"
+    if len(known) > 1:
+        where = f"{place.class_name}, {place.target}"
+        agreement = f"mean correlations of {correlation(least)} ({where}) to {correlation(most)}"
+    yield Statement(
+        kind="fact",
+        text=f"Explanations of one item rank its positions with {agreement}; 1 is the same order.",
+    )
+
+
+def _group_statements(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
+    if groups is None:
+        return
+    for kind, verb, found in (
+        ("flagged", "Newly different from the reference", newly(groups)),
+        ("fact", "No longer different from the reference", gone(groups)),
+    ):
+        if names := list(dict.fromkeys(one.group for one in found)):
+            yield Statement(
+                kind="flagged" if kind == "flagged" else "fact", text=f"{verb}: {named(names)}."
+            )
+    apart = [one for one in groups.shifts if one.apart_verdict == "difference"]
+    apart.sort(key=lambda one: -abs(one.apart or 0.0))
+    for one in apart[:_SHOWN]:
+        yield Statement(
+            kind="flagged",
+            text=f"Mentions of {one.group} moved by {signed(one.apart or 0.0, 2)} {unit} against "
+            f"{one.reference} for {one.class_name} (adjusted {probability(one.apart_adjusted_p)}; "
+            f"{one.entities:,} entities).",
+        )
+    if len(apart) > _SHOWN:
+        rest = len(apart) - _SHOWN
+        yield Statement(kind="flagged", text=f"{rest} more groups moved so; see the table.")
+    moved = list(dict.fromkeys(one.group for one in groups.shifts if one.verdict == "difference"))
+    if moved:
+        yield Statement(
+            kind="fact",
+            text=f"What mentions add changed by more than {number(groups.practical)} {unit}, "
+            f"beyond chance: {named(moved)}.",
+        )
+    elif groups.shifts and all(one.verdict == "equivalent" for one in groups.shifts):
+        yield Statement(
+            kind="clear",
+            text=f"No group's mentions changed by more than {number(groups.practical)} {unit}.",
+        )
+    elif groups.shifts:
+        yield Statement(
+            kind="unknown", text="No change of a group's mentions is shown, nor ruled out for all."
+        )
