@@ -10,6 +10,7 @@ import transformers
 from architectures_measured import TEXTS
 from architectures_record import Architecture, build
 from architectures_text import ANSWERS
+from kinds_of_audits import reader
 from numpy.typing import NDArray
 from tiny_models import SIZES, wordpiece
 
@@ -23,15 +24,6 @@ from transexplain.types.scores import MethodSpec
 
 QUESTION, CONTEXT = "a nice film", "good goods x e a un film nice good"
 PAIR = (QUESTION, CONTEXT)
-
-
-def reader() -> Any:
-    torch.manual_seed(0)
-    settings = {"vocab_size": 18, "max_position_embeddings": 40, **SIZES}
-    module = transformers.BertForQuestionAnswering(transformers.BertConfig(**settings))
-    with torch.no_grad():
-        module.qa_outputs.weight.normal_(std=1.0)
-    return module.eval()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +44,7 @@ def test_the_answer_is_the_best_span_of_the_context(model: LoadedModel) -> None:
     assert one.positions == (first, last) and one.class_name == "answer"
     assert one.logit == pytest.approx(sums[first, last], rel=1e-9)
     assert one.ledger is not None and one.ledger.relative_gap < 1e-12
-    begin, _, stop = one.notes[0].removeprefix("explains the label of characters ").split()
+    begin, _, stop = one.notes[0].removeprefix("explains the answer, characters ").split()
     assert one.text is not None and one.text[int(begin) : int(stop)] in CONTEXT
     (head,) = te.explain(model, [PAIR], target="class:start")
     (tail,) = te.explain(model, [PAIR], target="class:end")
@@ -107,18 +99,12 @@ def test_multiple_choice_and_beams_are_refused_by_name(tmp_path: Path) -> None:
         te.load_model(beams.eval(), wordpiece())
 
 
-def test_a_saved_model_is_loaded_and_an_audit_of_it_is_refused(call: Any, tmp_path: Path) -> None:
+def test_a_saved_model_is_explained_in_the_terminal(call: Any, tmp_path: Path) -> None:
     reader().save_pretrained(tmp_path / "model")
     wordpiece().save_pretrained(tmp_path / "model")
     model = str(tmp_path / "model")
     code, printed = call("explain", QUESTION, "--second", CONTEXT, "--model", model)
     assert code == 0 and "answer" in printed and "characters" in printed, printed
-    (tmp_path / "rows.jsonl").write_text('{"q": "a film", "c": "good x"}\n')
-    (tmp_path / "audit.yaml").write_text(
-        f"{{model: {model}, data: {{source: rows.jsonl, text: [q, c]}}}}\n"
-    )
-    code, printed = call("run", "audit.yaml")
-    assert code == 2 and "answers to questions are explained one by one" in printed, printed
 
 
 def start_and_end(logits: NDArray[Any]) -> list[list[ResolvedTarget]]:

@@ -27,13 +27,16 @@ from transexplain.errors import (
 )
 from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
+from transexplain.types.answer_spans import AnswerScheme
 from transexplain.types.items import Item
 from transexplain.types.plans import (
+    AT_POSITIONS,
     GENERATED,
     USUAL_BATCH,
     AuditPlan,
     Classification,
     DatasetRef,
+    Head,
     Shard,
     Task,
     several_of,
@@ -46,7 +49,7 @@ from transexplain.types.targets import (
     label_mapping,
     short_form,
 )
-from transexplain.types.token_labels import LabelScheme, class_names
+from transexplain.types.token_labels import ANSWER, LabelScheme, class_names, named_types
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -171,8 +174,8 @@ def _plan(
 ) -> AuditPlan:
     own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
     names = class_names(model.ref, own)
-    if model.ref.head == "tokens":
-        own = LabelScheme(model.classes).classifications
+    if model.ref.head in AT_POSITIONS:
+        own = named_types(model.ref)
     return AuditPlan(
         name=spec.name,
         model=model.ref,
@@ -219,6 +222,8 @@ def _single_labels(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -
     cells, known = labels_of(dataset), (*model.classes, *spec.labels)
     if model.ref.head == "tokens":
         return sorted(_types_in(cells, LabelScheme(model.classes)))
+    if model.ref.head == "span":
+        return [ANSWER] if any(map(AnswerScheme().accepted, cells)) else []
     if several is None:
         return cells
     return sorted({one for cell in cells for one in several.written(cell, known)})
@@ -233,35 +238,42 @@ def _types_in(cells: Sequence[str], scheme: LabelScheme) -> set[str]:
     return found
 
 
-def _refuse_for_tokens(spec: AuditSpec, what: str = "labels tokens") -> None:
+#: what models do that give an item no class
+_DOES: Mapping[Head, str] = {
+    "tokens": "labels tokens",
+    "span": "marks answers in texts",
+    GENERATED: "generates its answers",
+}
+
+
+def _refuse_at_positions(spec: AuditSpec, head: Head) -> None:
     """Raise ConfigurationError for what is of models that answer an item with one of classes."""
     impact = spec.groups.impact if spec.groups else None
     given = {"labels": spec.labels, "explain.exact": spec.explain, "groups.impact": impact}
     for key, value in given.items():
         if value:
             raise ConfigurationError(
-                f"{key} is for models that answer an item, and this model {what}; remove it"
+                f"{key} is for models that answer an item, and this model {_DOES[head]}; remove it"
             )
+    if head == "span" and not isinstance(spec.data.text, tuple):
+        raise ConfigurationError(
+            "question answering reads a question and its context: name both columns, "
+            "data.text: [question, context]"
+        )
 
 
 def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:
     """Refuse a mapping to what is no class, and the target `label` where nothing has a label."""
     names = ClassNames(model.classes)
-    if model.ref.head == "span":
+    if model.ref.head in _DOES:
+        _refuse_at_positions(spec, model.ref.head)
+    several_texts = isinstance(spec.data.text, list | tuple)
+    if model.ref.head == GENERATED and spec.data.template and not several_texts:
         raise ConfigurationError(
-            "answers to questions are explained one by one, by `transexplain explain` and "
-            "te.explain; an audit has no statistics of them"
+            "data.template compares one answer behind several prompts, and every prompt has an "
+            "answer of its own: give the answers, data.text: [prompt, continuation], or leave "
+            "data.template out, so that names are swapped"
         )
-    if model.ref.head == "tokens":
-        _refuse_for_tokens(spec)
-    if model.ref.head == GENERATED:
-        _refuse_for_tokens(spec, "generates its answers")
-        if spec.data.template and not isinstance(spec.data.text, list | tuple):
-            raise ConfigurationError(
-                "data.template compares one answer behind several prompts, and every prompt has an "
-                "answer of its own: give the answers, data.text: [prompt, continuation], or leave "
-                "data.template out, so that names are swapped"
-            )
     for label, name in label_mapping(spec.labels, model.classes).items():
         try:
             names.class_index(name)
@@ -276,8 +288,10 @@ def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) 
 
 def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str | None]:
     """Every label of the dataset and the class that it is read as; None: no class."""
-    if plan.model.head == "tokens":
-        types = LabelScheme(plan.model.classes).types
+    if plan.model.head in AT_POSITIONS:
+        types = AnswerScheme().types
+        if plan.model.head == "tokens":
+            types = LabelScheme(plan.model.classes).types
         return {one: one if one in types else None for one in labels}
     if plan.model.head == GENERATED:
         return dict.fromkeys(labels, GENERATED)

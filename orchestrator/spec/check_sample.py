@@ -16,7 +16,7 @@ from transexplain.analysis.groups.group_cells import references_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Item, ItemFailure, PatchGrid
-from transexplain.types.plans import AuditPlan, CheckPlan, Shard
+from transexplain.types.plans import AT_POSITIONS, AuditPlan, CheckPlan, Shard
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -53,13 +53,13 @@ def check_plan(
 
     Where no text mentions any group, as with pictures and groups of a column, items that are in a
     group are sampled. None where there are none of these either, `groups.check` is 0, or the model
-    labels tokens, which are others in a changed text. Mentions
+    labels tokens or marks answers, which are others in a changed text. Mentions
     can be swapped where two groups have terms; regions of pictures and graphs are hidden where two
     groups have some. `parameters`: how many the model has. Raises DataSourceError where the
     snapshot is gone.
     """
     wanted = section.check if section else 0
-    if not wanted or not plan.groups or plan.model.head == "tokens":  # entities move with words
+    if not wanted or not plan.groups or plan.model.head in AT_POSITIONS:  # answers move with words
         return None
     most = _READ_PICTURES if plan.dataset.modality == "image" else _READ
     rows = min(plan.dataset.rows, most)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kinds_of_audits import LABELS, several
 from tiny_audit import make_audit, texts
 from tiny_models import bert, wordpiece
 
@@ -22,22 +23,7 @@ from transexplain.settings import Settings
 from transexplain.types.items import Item
 
 Call = Callable[..., tuple[int, str]]
-LABELS = ("toxic", "insult", "threat")
 QUIET: dict[str, Any] = {"evaluation": {"items": 0}}
-
-
-def several(seed: int = 0, **config: Any) -> Any:
-    """A random model whose labels come and go."""
-    module = bert(
-        id2label=dict(enumerate(LABELS)), problem_type="multi_label_classification", **config
-    )
-    generator = torch.Generator().manual_seed(seed)
-    given = wordpiece()(texts(40), padding=True, return_tensors="pt")
-    with torch.no_grad():
-        module.classifier.weight.normal_(std=4.0, generator=generator)
-        # between two texts: the probability of none is a threshold
-        module.classifier.bias.sub_(module(**given).logits.quantile(0.5, dim=0))
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -208,3 +194,29 @@ def test_an_audit_of_several_labels_from_plan_to_gate(call: Call, tmp_path: Path
     silent.save_pretrained(tmp_path / "model")
     code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
     assert code == 0 and "nothing is predicted; --target names" in printed
+
+
+def test_the_terminal_takes_thresholds(call: Call, tmp_path: Path) -> None:
+    several().save_pretrained(tmp_path / "model")
+    wordpiece().save_pretrained(tmp_path / "model")
+    asked = ("explain", "a film", "--model", str(tmp_path / "model"), "-o", "found.json")
+
+    def found(*words: str) -> list[Any]:
+        code, printed = call(*asked, *words)
+        assert code == 0, printed
+        return list(json.loads((tmp_path / "found.json").read_text(encoding="utf-8")))
+
+    every = found("--threshold", "0.000001")
+    assert {one["class_name"] for one in every} == set(LABELS)
+    chosen = [part for name in LABELS for part in ("--threshold", f"{name}=0.999999")]
+    chosen[-1] = f"{LABELS[-1]}=0.000001"
+    some = found(*chosen)
+    assert [one["class_name"] for one in some] == [LABELS[-1]]
+    for wrong, message in (
+        (("--threshold", "high"), "is neither a probability, 0.3, nor LABEL=0.3"),
+        (("--threshold", "0.3", "--threshold", "toxic=0.2"), "one probability for all labels"),
+        (("--threshold", "insullt=0.3"), "did you mean 'insult'"),
+        (("--threshold", "0.3", "--method", "all"), "--threshold decides what is predicted"),
+    ):
+        code, printed = call(*asked, *wrong)
+        assert code == 2 and message in " ".join(printed.split()), printed

@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
+from kinds_of_audits import TYPES as LABELS
+from kinds_of_audits import tagged_rows, tagger
 from tiny_audit import make_audit, texts
-from tiny_models import SIZES, wordpiece
+from tiny_models import wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
@@ -20,19 +20,7 @@ from transexplain.types.items import Item
 from transexplain.types.token_labels import LabelScheme, TaggedSpan
 
 Call = Callable[..., tuple[int, str]]
-LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 TEXT = "a nice film un good x goods e"
-
-
-def tagger(seed: int = 0) -> Any:
-    """A random model of two types of entities."""
-    torch.manual_seed(seed)
-    settings = {"vocab_size": 18, "max_position_embeddings": 40, **SIZES}
-    own = {"id2label": dict(enumerate(LABELS)), "label2id": {n: i for i, n in enumerate(LABELS)}}
-    module = transformers.BertForTokenClassification(transformers.BertConfig(**settings, **own))
-    with torch.no_grad():
-        module.classifier.weight.normal_(std=1.0)
-    return module.eval()
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +134,7 @@ def audit(folder: Path, seed: int = 0, *, labelled: bool = True, **keys: Any) ->
     path = make_audit(folder, **{"targets": ["predicted"], **keys})
     module = tagger(seed)
     module.save_pretrained(folder / "model")
-    rows = []
-    for text in texts(40):
-        cuts = [0, *(place + 1 for place, one in enumerate(text) if one == " "), len(text) + 1]
-        spans = [[a, b - 1, "PER"] for a, b in pairwise(cuts)][::2]
-        rows.append({"text": text, "label": spans} if labelled else {"text": text})
+    rows = tagged_rows() if labelled else [{"text": text} for text in texts(40)]
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 

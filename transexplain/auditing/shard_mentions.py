@@ -71,6 +71,7 @@ class MentionCounter:
         self._answers = answers_of(plan)
         self._tagging = plan.model.head == "tokens"
         self._generates = plan.model.head == GENERATED
+        self._answering = plan.model.head == "span"
         self._second = matcher_of(plan.second, plan.matching) if plan.second else None
 
     def read(self, many: Sequence[Explained]) -> list[Explained]:
@@ -146,27 +147,49 @@ class MentionCounter:
             counted = [(outcome, groups)]
             if self._tagging:
                 counted = list(_entity_answers(done, outcome, groups, matches))
+            if self._answering and done.agreement is None:
+                counted = []  # whether the answer is right is not known
             for answer, of in counted:
                 aggregate.outcomes.add(
-                    answer, of, answers=self._answers, slice_=slice_, cluster=cluster
+                    answer,
+                    of,
+                    answers=self._answers,
+                    slice_=slice_,
+                    cluster=cluster,
+                    chances=(done.agreement.f1,) if done.agreement else None,
                 )
         if template and self._answers and (len(outcome.logits) > 1 or self._generates):
-            named = dict.fromkeys((one.group, one.entity) for one in mentions)
-            log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
-            aggregate.checked.observations += [
-                Observation(
-                    document=template,
-                    cluster=cluster,
-                    slice=slice_,
-                    group=group,
-                    entity=entity,
-                    own=True,
-                    positions=outcome.positions,
-                    predicted=outcome.predicted,
-                    log_odds=log_odds,
-                )
-                for group, entity in named
-            ]
+            aggregate.checked.observations += self._observations(
+                outcome, mentions, (template, cluster, slice_)
+            )
+
+    def _observations(
+        self,
+        outcome: ItemOutcome,
+        mentions: Sequence[Mention | Match],
+        of: tuple[str, str, str],
+    ) -> list[Observation]:
+        """An item of a template, which its other items are compared with, by what it mentions.
+
+        `of` are its template, cluster and slice.
+        """
+        template, cluster, slice_ = of
+        named = dict.fromkeys((one.group, one.entity) for one in mentions)
+        log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
+        return [
+            Observation(
+                document=template,
+                cluster=cluster,
+                slice=slice_,
+                group=group,
+                entity=entity,
+                own=True,
+                positions=outcome.positions,
+                predicted=outcome.predicted,
+                log_odds=log_odds,
+            )
+            for group, entity in named
+        ]
 
     def _count_second(
         self,

@@ -13,7 +13,7 @@ from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation
 from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, Windows
-from transexplain.types.answer_spans import AnswerScheme
+from transexplain.types.answer_spans import EXACT, Agreement, AnswerScheme, agreement
 from transexplain.types.items import (
     Attribution,
     Item,
@@ -141,6 +141,8 @@ class Request:
             return None
         if self.head == GENERATED:
             return (0,)  # the label is the answer that is expected
+        if self.head == "span" and all(one.kind != "label" for one in self.targets):
+            return (0,) if AnswerScheme().accepted(item.label) else None  # compared by their words
         if (scheme := self.scheme) is not None:
             text = item.content if isinstance(item.content, str) else ""
             types = {one.type for one in scheme.written(item.label, text)}
@@ -168,9 +170,16 @@ class Request:
         if self.scheme is None:
             return (), None
         found = tuple(one.span for one in self.scheme.entities(logits, _tokens(member)))
-        if member.labels is None:
+        if member.labels is None or self.head == "span":
             return found, None
         return found, tuple(one.span for one in given_entities(self.scheme, member))
+
+    def agreed(self, item: Item, found: Sequence[TaggedSpan]) -> Agreement | None:
+        """How the answer to a question agrees with the given ones; None: there are none."""
+        if self.head != "span" or item.label is None or not isinstance(item.content, str):
+            return None
+        given, answer = AnswerScheme().accepted(item.label), found[0]
+        return agreement(item.content[answer.start : answer.end], given) if given else None
 
     def predicted(self, logits: NDArray[np.floating[Any]], item: Item) -> str:
         """What is predicted for an item by logits (C,)."""
@@ -245,6 +254,7 @@ class Explained:
     #: of a model that labels tokens: what it finds in the text, and what the data says is there
     entities: tuple[TaggedSpan, ...] = ()
     given: tuple[TaggedSpan, ...] | None = None
+    agreement: Agreement | None = None  #: of an answer to a question with the given ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,17 +332,21 @@ def finished(
     if not (np.isfinite(own).all() and all(map(_is_finite, attributions))):
         return model_failure(item, ArithmeticError("logits or relevance are not finite"))
     found, given = request.tagged(member, own)
-    answered = request.scheme is None
+    answered, agreed = request.scheme is None, request.agreed(item, found)
     predicted = request.predicted(own, item) if answered else label_set(_types(request, found))
+    label = None if labels is None else request.named(labels)
+    if agreed is not None:  # an answer has no class: how it agrees with the given one stands for it
+        label, predicted = EXACT, agreed.name
     return Explained(
         item=item,
         attributions=tuple(attributions),
         entities=found,
         given=given,
+        agreement=agreed,
         outcome=ItemOutcome(
             item_id=item.id,
             index=item.index,
-            label=None if labels is None else request.named(labels),
+            label=label,
             predicted=predicted,
             logits=tuple(own.tolist()) if answered else (),
             truncated=encoded.truncated,

@@ -4,6 +4,10 @@ Such a model reads a pair, question and context, and gives every token two logit
 begins there, and that it ends there. The answer is the span with the largest sum of both.
 """
 
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +24,45 @@ from transexplain.types.tokens import Tokens
 CLASSES = ("start", "end")
 #: tokens of the longest answer that is looked for, as in transformers' pipeline and BERT's code
 LONGEST = 30
+#: how an answer agrees with a given one: the same, words in common, or none
+EXACT, PARTLY, OTHER = "exact", "partly", "other"
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_MARKS = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agreement:
+    """How an answer agrees with the given ones, by the best of them."""
+
+    exact: bool
+    f1: float  #: of words, 0 to 1
+
+    @property
+    def name(self) -> str:
+        """`EXACT`, `PARTLY` or `OTHER`."""
+        return EXACT if self.exact else PARTLY if self.f1 else OTHER
+
+
+def agreement(answer: str, given: Sequence[str]) -> Agreement:
+    """Exact match and F1 of an answer, as SQuAD measures them (Rajpurkar et al. 2016, section 6.1).
+
+    Case, punctuation, articles and white space do not count. F1 is the harmonic mean of the shares
+    of words that both have. Of several given answers the best one counts.
+    """
+    own = _plain(answer)
+    scores = [_f1(own, _plain(one)) for one in given]
+    return Agreement(exact=any(own == _plain(one) for one in given), f1=max(scores, default=0.0))
+
+
+def _plain(text: str) -> list[str]:
+    return _ARTICLES.sub(" ", text.lower().translate(_MARKS)).split()
+
+
+def _f1(own: Sequence[str], other: Sequence[str]) -> float:
+    if not own or not other:
+        return float(own == other)
+    common = (Counter(own) & Counter(other)).total()
+    return 2 * common / (len(own) + len(other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +94,21 @@ class AnswerScheme:
         return TaggedEntity(span=span, labels=(0, 1), positions=(int(inside[0]), int(inside[-1])))
 
     def written(self, cell: str, text: str) -> list[TaggedSpan]:
-        """The answer that a cell names: its text, or SQuAD's `{text: [...], answer_start: [...]}`.
+        """The first answer of a cell: a text, a list of texts, or SQuAD's `{text, answer_start}`.
 
         Raises ItemError bad-label where the context does not have it.
         """
         begins = second_from(text) or 0
-        answer, at = _named(cell)
+        answers, at = _named(cell)
+        answer = answers[0] if answers else ""
         found = text.find(answer, begins + at) if answer else -1
         if found < 0:
             raise ItemError("bad-label", f"the context does not hold the answer {answer[:80]!r}")
         return [TaggedSpan(start=found, end=found + len(answer), type=ANSWER)]
+
+    def accepted(self, cell: str) -> tuple[str, ...]:
+        """The answers that a cell gives, whether or not the context holds them; none: unknown."""
+        return tuple(one for one in _named(cell)[0] if one.strip())
 
     def check(self, content: object) -> None:
         """Raise ItemError no-context for what is no pair."""
@@ -72,17 +120,20 @@ class AnswerScheme:
             )
 
 
-def _named(cell: str) -> tuple[str, int]:
-    """The first answer of a cell, and the character of the context that it is looked for from."""
+def _named(cell: str) -> tuple[list[str], int]:
+    """The answers of a cell, and the character of the context that the first is looked for from."""
     try:
-        read = read_json(cell) if cell.lstrip().startswith("{") else None
+        read = read_json(cell) if cell.lstrip().startswith(("{", "[")) else None
     except UnreadableError:
         read = None
+    if isinstance(read, list):
+        return [str(one) for one in read], 0
     if not isinstance(read, dict):
-        return cell, 0
-    texts, starts = (read.get(key) or [""] for key in ("text", "answer_start"))
-    text, start = (one[0] if isinstance(one, list) else one for one in (texts, starts))
-    return str(text), start if type(start) is int else 0
+        return [cell], 0
+    texts, starts = (read.get(key, []) for key in ("text", "answer_start"))
+    start = starts[0] if isinstance(starts, list) and starts else starts
+    texts = texts if isinstance(texts, list) else [texts]
+    return [str(one) for one in texts if one is not None], start if type(start) is int else 0
 
 
 def _context(tokens: Tokens) -> NDArray[np.intp]:

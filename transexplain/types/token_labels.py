@@ -24,6 +24,8 @@ from transexplain.types.tokens import NO_WORD, Tokens
 _BEGINS, _WITHIN = ("B", "S", "U"), ("I", "E", "L")
 _NONE = "O"
 ANSWER = "answer"  #: what a model for question answering finds
+#: how notes on explanations begin, of labels and of answers
+_NOTES = ("explains the label of characters ", "explains the answer, characters ")
 _FORM = "a list of [start, end, type] in characters of the text"
 
 
@@ -145,15 +147,30 @@ def class_names(model: ModelRef, own: Sequence[Classification] = ()) -> ClassNam
     """
     if model.head not in AT_POSITIONS:
         return ClassNames(model.classes, own)
-    types = LabelScheme(model.classes).classifications
-    if model.head == "span":  # the sum of both logits
-        types = (Classification(name=ANSWER, classes=model.classes),)
+    types = named_types(model)
     if own and tuple(own) != types:
         raise TargetError(
             "classifications sum logits of one item, and this model labels tokens; name types of "
             "entities instead, such as class:PER"
         )
     return ClassNames(model.classes, types)
+
+
+def named_types(model: ModelRef) -> tuple[Classification, ...]:
+    """What a model that answers at positions finds, as sums of its labels; an answer is both."""
+    if model.head == "span":
+        return (Classification(name=ANSWER, classes=model.classes),)
+    return LabelScheme(model.classes).classifications
+
+
+def explained_characters(notes: Sequence[str]) -> tuple[int, int] | None:
+    """Which characters an explanation of an entity or an answer is of, by its notes."""
+    for note in notes:
+        for begin in _NOTES:
+            if note.startswith(begin):
+                start, _, end = note.removeprefix(begin).partition(" to ")
+                return int(start), int(end)
+    return None
 
 
 def _written(entry: Any) -> TaggedSpan:
@@ -216,7 +233,7 @@ def entity_targets(
                     class_name=target.name if target.kind == "class" else one.span.type,
                     coefficients=tuple((label, 1.0) for label, _ in pairs),
                     positions=tuple(place for _, place in pairs),
-                    note=f"explains the label of characters {one.span.start} to {one.span.end}",
+                    note=f"{_NOTES[one.span.type == ANSWER]}{one.span.start} to {one.span.end}",
                 )
             )
     return chosen

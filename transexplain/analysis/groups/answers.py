@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from transexplain.types.answer_spans import EXACT
 from transexplain.types.items import Target
 from transexplain.types.label_sets import set_members
 from transexplain.types.plans import GENERATED, AuditPlan
@@ -30,10 +31,16 @@ class Answer:
     """
 
     name: str
-    plus: tuple[int, ...]  #: class indices; none: a type of entity, which has no logit of its own
+    #: class indices; none: a type of entity or an exact answer, which have no logit of their own
+    plus: tuple[int, ...]
     minus: tuple[int, ...]  #: class indices; empty for a single logit
     several: bool = False  #: classes are labels, of which an item may have any number
     logarithm: bool = False  #: the logit is the log-probability of a generated answer
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is that a question is answered as the data says, and no class."""
+        return not self.plus and not self.several
 
     def selects(self, text: str, classes: Sequence[str]) -> bool:
         """Whether a predicted (or given) class, or set of labels, has one of the first."""
@@ -93,6 +100,8 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
     for spec in plan.targets:
         target, several = parse_target(spec, names), plan.several is not None
+        if plan.model.head == "span":
+            return (Answer(name=EXACT, plus=(), minus=()),)
         if plan.model.head == "tokens":
             return _of_types(LabelScheme(plan.model.classes).types)
         if plan.model.head == GENERATED:

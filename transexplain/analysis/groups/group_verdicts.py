@@ -16,7 +16,14 @@ from typing import Literal
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.analysis.groups.verdict_rules import WORDS, adjusted, effect_of, signed
+from transexplain.analysis.groups.verdict_rules import (
+    WORDS,
+    adjusted,
+    effect_of,
+    in_stratum,
+    rates,
+    signed,
+)
 from transexplain.types.findings import Correction, GroupStatistic, Practical
 
 GroupFinding = Literal[
@@ -64,6 +71,7 @@ class Evidence:
     found: Mapping[str, Found]
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
     kind: Kind = "swap"  #: of those that there are, or would be
+    no_rates: str = ""  #: why there are no outcomes; "": there are, or items mention too little
 
 
 def group_verdicts(
@@ -153,7 +161,7 @@ class _GroupEvidence:
         )
         self.relevance = [row for row in evidence.relevance if row.group == group]
         self.found = evidence.found.get(group, Found())
-        self.no_swaps = evidence.no_swaps
+        self.no_swaps, self.no_rates = evidence.no_swaps, evidence.no_rates
         self.words = WORDS[self.swaps[0].row.kind if self.swaps else evidence.kind]
 
     def verdict(self) -> GroupVerdict:
@@ -183,19 +191,19 @@ class _GroupEvidence:
                 f"by {row.varies:.2f} logit up or down, depending on the text (mean "
                 f"{signed(row.effect)})"
             )
-        reasons = [f"{self.words.moves} {row.answer}{_in(row.stratum)} {how}"]
+        reasons = [f"{self.words.moves} {row.answer}{in_stratum(row.stratum)} {how}"]
         if not judged.differs and not row.stratum:
             reasons += self._strata_of(row.answer)
         outcome = self._outcome_of(row.answer, row.stratum)
         if outcome is not None:
-            reasons.append(_rates(outcome))
+            reasons.append(rates(outcome))
         p = judged.p if judged.differs else judged.varies_p
         return self._made("different answers", reasons, judged, outcome, p)
 
     def _strata_of(self, answer: str) -> Iterator[str]:
         """The strata in which swaps change an answer, where they do not over all texts."""
         found = {
-            one.row.stratum: f"{signed(one.row.effect)} logit{_in(one.row.stratum)}"
+            one.row.stratum: f"{signed(one.row.effect)} logit{in_stratum(one.row.stratum)}"
             for one in self.swaps
             if one.row.answer == answer and one.row.stratum and one.differs
         }
@@ -203,7 +211,7 @@ class _GroupEvidence:
             yield f"by {', '.join(found[stratum] for stratum in sorted(found))}"
 
     def _different_outcomes(self, outcome: Outcome, p: float) -> GroupVerdict:
-        reasons = [_rates(outcome)]
+        reasons = [rates(outcome)]
         swap = next(
             (one for one in self.swaps if one.row.answer == outcome.answer and not one.row.stratum),
             None,
@@ -235,10 +243,13 @@ class _GroupEvidence:
         for one in self.swaps:
             if one.row.stratum and one.doubtful:
                 row = one.row
-                yield f"{self.words.may_move} {row.answer}{_in(row.stratum)} {effect_of(row)}"
+                where = f"{row.answer}{in_stratum(row.stratum)}"
+                yield f"{self.words.may_move} {where} {effect_of(row)}"
 
     def _undecided_outcomes(self) -> Iterator[str]:
-        if not self.outcomes:
+        if not self.outcomes and self.no_rates:
+            yield f"{self.no_rates}, so rates were not compared"
+        elif not self.outcomes:
             mentioned = self.relevance or self.found.mentions
             who = f"its reference ({self.reference.name})" if mentioned else "it"
             yield f"no item mentions {who}, so rates were not compared"
@@ -249,7 +260,7 @@ class _GroupEvidence:
     def _doubtful_outcomes(self) -> Iterator[str]:
         for outcome, _ in self.outcomes:
             if outcome.stratum and outcome.p is not None and outcome.p <= DOUBT:
-                yield f"rates may differ{_in(outcome.stratum)}: {_rates(outcome)}"
+                yield f"rates may differ{in_stratum(outcome.stratum)}: {rates(outcome)}"
 
     def _no_swaps(self) -> str:
         return self.no_swaps or self.words.nothing
@@ -314,27 +325,11 @@ def _rate_distance(outcome: Outcome) -> float:
     return abs(math.log(one / other)) if min(one, other) > 0.0 else math.inf
 
 
-def _in(stratum: str) -> str:
-    return f" in {stratum}" if stratum else ""
-
-
-def _rates(outcome: Outcome) -> str:
-    own, other = outcome.own.selected, outcome.other.selected
-    text = (
-        f"{outcome.answer} is the answer to {100 * own.share:.1f} % of {own.total:,} "
-        f"{outcome.counted}{_in(outcome.stratum)} that mention it and to "
-        f"{100 * other.share:.1f} % of {other.total:,} of {outcome.reference}"
-    )
-    if outcome.impact_ratio is None or outcome.ratio_interval is None:
-        return text
-    low, high = outcome.ratio_interval
-    upper = "no limit" if math.isinf(high) else f"{high:.2f}"
-    return f"{text} (impact ratio {outcome.impact_ratio:.2f}, 95 % {low:.2f} to {upper})"
-
-
 def _labels(outcome: Outcome) -> Iterator[str]:
     """Whether the labels differ as well."""
     own, other = outcome.own.labelled, outcome.other.labelled
+    if outcome.counted == "answers":
+        return  # all that are counted have an answer
     if own is not None and other is not None:
         yield (
             f"the labels say so of {100 * own.share:.1f} % and {100 * other.share:.1f} % of the "
@@ -347,7 +342,7 @@ def _equal_answers(row: Counterfactual) -> str:
 
 
 def _equal_outcomes(outcome: Outcome | None) -> str:
-    return f"rates are within practical limits: {_rates(outcome)}" if outcome else ""
+    return f"rates are within practical limits: {rates(outcome)}" if outcome else ""
 
 
 def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
@@ -372,7 +367,7 @@ def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
 
 
 def _undecided_outcome(outcome: Outcome, practical: Practical) -> str:
-    text = _rates(outcome)
+    text = rates(outcome)
     needed = _items_needed(outcome, practical)
     what = outcome.counted
     return f"{text}; about {needed:,} {what} that mention it would settle it" if needed else text

@@ -62,18 +62,20 @@ class OutcomeTotals:
         answers: Sequence[Answer],
         slice_: str = "",
         cluster: str = "",
+        chances: Sequence[float] | None = None,
     ) -> None:
-        """Count one explained item, whoever it mentions."""
+        """Count one explained item, whoever it mentions.
+
+        `chances` are the values of its answers, 0 to 1, where they are no probabilities of logits.
+        """
         key = Situation(
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )
         entry = [1, 0, *[0, 0] * len(answers)]
-        if (
-            outcome.logits
-            and answers
-            and len(outcome.logits) > max(max(one.plus) for one in answers)
-        ):
+        classes = max((place for one in answers for place in one.plus), default=-1)
+        if chances is None and answers and len(outcome.logits) > max(classes, 0):
             chances = [float(probability(one.odds_of(outcome.logits))) for one in answers]
+        if chances is not None:
             entry[1:] = [1, *(part for one in chances for part in (exact(one), exact(one * one)))]
         self._rows.add(key, entry)
 

@@ -23,7 +23,7 @@ from transexplain.analysis.groups.outcome_totals import OutcomeTotals, Situation
 from transexplain.analysis.groups.text_totals import numbered
 from transexplain.types.findings import Practical
 
-Counted = Literal["items", "entities"]
+Counted = Literal["items", "entities", "answers"]
 MIN_ITEMS = 10  #: on either side; the interval of a rate over fewer is too wide to be of use
 
 
@@ -64,7 +64,8 @@ class Outcome:
     ratio_interval: Interval | None  #: 95 %; its end is None in JSON where it is infinite
     p: float | None  #: of rates that differ within practical limits; None: too few items
     equal: bool  #: the 90 % interval of the ratio, or of the difference, lies within the limits
-    counted: Counted = "items"  #: what rates are over
+    #: what rates are over; of answers to questions `probability` is their F1
+    counted: Counted = "items"
 
 
 def outcome_table(
@@ -253,7 +254,7 @@ class _Sides:
             p=_p(gap, quotient, size, least) if enough else None,
             equal=enough
             and (_within(gap(0.90), -size, size) or _within(quotient(0.90), least, 1 / least)),
-            counted="items" if answer.plus else "entities",
+            counted="items" if answer.plus else "answers" if answer.agrees else "entities",
         )
 
 
@@ -291,7 +292,8 @@ def _side(
         error=_rate(labelled.share(wrong)),
         true_positive=_rate(labelled.where(favourable).share(chosen)),
         false_positive=_rate(labelled.where(~favourable).share(chosen)),
-        calibration=mean.value - wanted.value if mean and wanted else None,
+        # F1 is no probability
+        calibration=mean.value - wanted.value if mean and wanted and not answer.agrees else None,
     )
 
 

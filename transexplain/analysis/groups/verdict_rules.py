@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.intervals import Estimate, Interval
+from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.errors import ConfigurationError
 from transexplain.types.findings import Correction, Verdict
 
@@ -193,6 +194,39 @@ def effect_of(row: Counterfactual, *, names: bool = False) -> str:
 def _span(interval: Interval | None) -> str:
     low, high = interval or (math.nan, math.nan)
     return f"{signed(low)} to {signed(high)}"
+
+
+def in_stratum(stratum: str) -> str:
+    """Where a finding holds, unless it is everywhere."""
+    return f" in {stratum}" if stratum else ""
+
+
+def rates(outcome: Outcome) -> str:
+    """How often an answer is given where a group is mentioned, and where its reference is."""
+    own, other = outcome.own.selected, outcome.other.selected
+    text = _rates_of_answers(outcome) or (
+        f"{outcome.answer} is the answer to {100 * own.share:.1f} % of {own.total:,} "
+        f"{outcome.counted}{in_stratum(outcome.stratum)} that mention it and to "
+        f"{100 * other.share:.1f} % of {other.total:,} of {outcome.reference}"
+    )
+    if outcome.impact_ratio is None or outcome.ratio_interval is None:
+        return text
+    low, high = outcome.ratio_interval
+    upper = "no limit" if math.isinf(high) else f"{high:.2f}"
+    return f"{text} (impact ratio {outcome.impact_ratio:.2f}, 95 % {low:.2f} to {upper})"
+
+
+def _rates_of_answers(outcome: Outcome) -> str:
+    """The same of answers to questions; "": the rates are of something else."""
+    if outcome.counted != "answers":
+        return ""
+    own, other = outcome.own.selected, outcome.other.selected
+    f1 = [one.probability.value for one in (outcome.own, outcome.other) if one.probability]
+    return (
+        f"answers are those of the data in {100 * own.share:.1f} % of {own.total:,} "
+        f"items{in_stratum(outcome.stratum)} that mention it and in {100 * other.share:.1f} % of "
+        f"{other.total:,} of {outcome.reference}; mean F1 {' and '.join(f'{x:.2f}' for x in f1)}"
+    )
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -17,7 +17,7 @@ from transexplain.reports.sections.group_section import group_notes
 from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
 from transexplain.reports.survey import SHARE
 from transexplain.types.label_sets import NO_LABEL, USUAL_THRESHOLD
-from transexplain.types.plans import GENERATED, AuditPlan, AuditRun, PrivacyPlan, StoreText
+from transexplain.types.plans import GENERATED, AuditPlan, AuditRun, Head, PrivacyPlan, StoreText
 from transexplain.types.scores import Approximation
 from transexplain.version import __version__
 
@@ -54,6 +54,7 @@ class Audited:
     stride: int | None = None  #: positions of text between windows; None: no overlap
     long_text_join: str = "mean"  #: of the windows' logits
     task: str = "audit"  #: `imported`: the attributions were made elsewhere
+    head: Head = "classes"  #: what the model answers
     recogniser: str = ""  #: software and model that found entities in texts; "": none did
     inputs_digest: str = ""  #: names the run: sha256 of what decides its numbers
     manifest_digest: str = ""  #: sha256 of the whole manifest, execution included
@@ -91,6 +92,7 @@ def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
         stride=plan.stride,
         long_text_join=plan.long_text_join,
         task=plan.task,
+        head=plan.model.head,
         recogniser=plan.recogniser.name if plan.recogniser else "",
         inputs_digest=manifest.name,
         manifest_digest=manifest.sha256,
@@ -198,6 +200,17 @@ def _several(plan: AuditPlan) -> Iterator[str]:
             "the answer stays: its log-odds are what changes. An answer counts as selected where "
             "it is the label that the data gives, case and white space aside; without labels all "
             "are."
+        )
+    if plan.model.head == "span":
+        yield (
+            "The model marks answers to questions. An explanation is of one answer: of the sum of "
+            "the logits that it begins at its first token and ends at its last, and its note says "
+            "which characters those are. An answer is predicted as exact where it is a given one, "
+            "case, punctuation and articles left out, as partly where it has words of one, and as "
+            "other where it has none, so accuracy is exact match. Outcomes of groups are the share "
+            "of exact answers and the mean F1 of words, of the items with a given answer; of "
+            "several given ones the best counts. Mentions are not taken out or swapped, as the "
+            "answers of a changed text are others."
         )
     if plan.several is None:
         return
@@ -347,7 +360,8 @@ _RULES: Mapping[type, RedactionRules] = {
             **kept(
                 "run_id name state created finished plan_digest version model_digest dtype device "
                 "modality classes fingerprint method targets at unit long_text max_length payload "
-                "window stride long_text_join task recogniser inputs_digest manifest_digest"
+                "window stride long_text_join task head recogniser inputs_digest "
+                "manifest_digest"
             ),
         }
     ),

@@ -34,7 +34,7 @@ from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic, Practical
-from transexplain.types.plans import AuditPlan, AuditRun, Modality
+from transexplain.types.plans import AT_POSITIONS, AuditPlan, AuditRun, Modality
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +73,8 @@ def group_answers(
     references = references_of(plan.reference, names)
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
-    counted = total.outcomes if total.outcomes else _older_outcomes(total)
+    answering = plan.model.head == "span"
+    counted = total.outcomes or (OutcomeTotals() if answering else _older_outcomes(total))
     outcomes = outcome_table(counted, answers, plan.model.classes, references, limits)
     checked = total.checked
     kind = _CHANGED[plan.model.modality]
@@ -87,6 +88,7 @@ def group_answers(
         relevance=rows,
         found={one.group: _found(one) for one in matching},
         no_swaps="" if swaps else _why_no_swaps(plan, total),
+        no_rates="no item has an answer to compare with" if answering and not outcomes else "",
         kind=kind,
     )
     verdicts = group_verdicts(evidence, references, limits, plan.correction)
@@ -148,8 +150,9 @@ def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
         return f"the model has more than {MOST} classes and no target names one (class:NAME)"
     if plan.model.modality != "text":
         return _why_no_regions(plan)
-    if plan.model.head == "tokens":
-        return "the entities of a changed text are others"
+    if plan.model.head in AT_POSITIONS:
+        answers = "entities" if plan.model.head == "tokens" else "answers"
+        return f"the {answers} of a changed text are others"
     if plan.check is None:
         return "groups.check is 0"
     if not plan.check.swap:

@@ -15,7 +15,7 @@ from transexplain.reports.report_section import Section, Statement
 from transexplain.reports.sections.failed_items import FailureKind
 from transexplain.store import results, run_totals, runs
 from transexplain.store.database import Database
-from transexplain.types.plans import AuditRun
+from transexplain.types.plans import AuditRun, Head
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +112,7 @@ def _sentences(report: Any) -> Iterator[Statement]:
             f"{'has' if counts.pending == 1 else 'have'} no result: the run is "
             f"{audited.state}{why}. Everything below is about the rest.",
         )
-    yield from _accuracy(counts, report.confusion)
+    yield from _accuracy(counts, report.confusion, audited.head)
     if counts.truncated:
         yield Statement(
             kind="problem",
@@ -143,7 +143,14 @@ def _coverage(
 _FEWEST = 20  #: labelled items that a comparison with chance needs
 
 
-def _accuracy(counts: Counts, found: Confusion) -> Iterator[Statement]:
+def _accuracy(counts: Counts, found: Confusion, head: Head) -> Iterator[Statement]:
+    if head == "span" and counts.accuracy is not None:
+        yield Statement(
+            kind="fact",
+            text=f"The model's answer is a given one for {counts.correct:,} of {counts.labelled:,} "
+            f"items that have one: exact match {counts.accuracy:.3f}.",
+        )
+        return
     if counts.accuracy is None:
         yield Statement(kind="unknown", text="No item has a label, so the accuracy is not known.")
         return

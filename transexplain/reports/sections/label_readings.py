@@ -7,7 +7,7 @@ from typing import Any
 from transexplain.reports.redaction import RedactionRules, at_least, kept, within
 from transexplain.reports.report_section import Section, Source
 from transexplain.store import run_totals
-from transexplain.types.plans import GENERATED
+from transexplain.types.plans import AT_POSITIONS, GENERATED
 
 _MOST = 50  #: labels in the table; data with more have something else in this column
 
@@ -32,10 +32,10 @@ class LabelReadings:
 def _collect(source: Source) -> LabelReadings | None:
     """None where no label is stored: the data has none, or the run is of older software.
 
-    Where tokens are labelled, an item's label is a list of its entities, and where answers are
-    generated it is the answer that is expected: neither is shown.
+    Where tokens are labelled or answers marked or generated, an item's label is a list of its
+    entities or an answer, which is not shown.
     """
-    if source.run.plan.model.head in ("tokens", GENERATED):
+    if source.run.plan.model.head in (*AT_POSITIONS, GENERATED):
         return None
     found = run_totals.by_raw_label(source.db, source.run.id)
     if not found:

@@ -9,6 +9,7 @@ from transexplain.reports.redaction import RedactionRules, empty, kept
 from transexplain.reports.report_section import Section
 from transexplain.reports.sections.group_answers import by_verdict
 from transexplain.reports.sections.group_section import Groups
+from transexplain.types.plans import AT_POSITIONS, GENERATED, Head
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,20 +53,28 @@ def _data(summary: Any) -> _Found:
             f"{things(audited.modality, counts.truncated)} "
             f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; the rest "
             "was not seen.",
-            "long_text: window",
+            "Shorter texts, such as single sentences."
+            if audited.head in AT_POSITIONS
+            else "long_text: window",
         )
+    yield from _unlabelled(audited, counts)
+
+
+def _unlabelled(audited: Any, counts: Any) -> _Found:
     unlabelled = counts.done - counts.labelled
     if counts.done and not counts.labelled:
         yield (
             "Accuracy and errors",
             "No item has a label of a class: neither overall nor for any group.",
-            "Name the column with data.label; map its values with labels.",
+            _LABELS.get(
+                audited.head, "Name the column with data.label; map its values with labels."
+            ),
         )
     elif unlabelled > 0:
         yield (
             f"Accuracy on {things(audited.modality, unlabelled)}",
-            "They have no label that is a class of the model.",
-            "Map the dataset's labels with labels.",
+            _UNLABELLED.get(audited.head, "They have no label that is a class of the model."),
+            _LABELS.get(audited.head, "Map the dataset's labels with labels."),
         )
 
 
@@ -83,7 +92,9 @@ def _explanations(summary: Any) -> _Found:
         "Other methods of explanation",
         f"Relevance is that of {audited.method} alone; another method may rank words, patches "
         "or nodes otherwise.",
-        "transexplain evaluate measures several side by side.",
+        "The same specification with another method."
+        if audited.head in _UNEVALUATED
+        else "transexplain evaluate measures several side by side.",
     )
     if (mixed := summary.mixed) is not None:
         yield (
@@ -98,14 +109,35 @@ def _explanations(summary: Any) -> _Found:
         yield (
             f"What speaks for {named(unseen)}",
             f"Never explained: the targets were {named(audited.targets)}.",
-            "targets: all",
+            f"targets: class:{unseen[0]}" if audited.head in AT_POSITIONS else "targets: all",
         )
     if summary.faithfulness is None:
-        yield (
-            "Whether explanations are faithful",
-            "No sample was measured.",
-            "evaluation: {items: 32}",
-        )
+        why = "No sample was measured."
+        if audited.head in _UNEVALUATED:
+            does = _DOES[audited.head]
+            why = f"The metrics compare classes of which one is right; the model {does}."
+        remedy = "" if audited.head in _UNEVALUATED else "evaluation: {items: 32}"
+        yield ("Whether explanations are faithful", why, remedy)
+
+
+#: what a model does whose explanations no metric measures
+_DOES: Mapping[Head, str] = {
+    "labels": "may give several labels",
+    "tokens": "labels tokens",
+    "span": "marks answers",
+    GENERATED: "generates its answers",
+}
+_UNEVALUATED = frozenset(_DOES)
+_UNLABELLED: Mapping[Head, str] = {
+    "tokens": "They have no list of entities of the model's types.",
+    "span": "They have no given answer.",
+    GENERATED: "They have no expected answer.",
+}
+_LABELS: Mapping[Head, str] = {
+    "tokens": "Name a column of [start, end, type] with data.label.",
+    "span": "Name the column of answers with data.label.",
+    GENERATED: "Name the column of expected answers with data.label.",
+}
 
 
 def _approximation(summary: Any) -> _Found:
@@ -200,6 +232,7 @@ def _undecided_groups(groups: Groups) -> _Found:
 
 def _unchecked(summary: Any, groups: Groups) -> _Found:
     imported, approximation = summary.audited.task == "imported", summary.approximates
+    moved = summary.audited.head in AT_POSITIONS  # answers of a changed text lie elsewhere
     if not groups.counterfactuals and summary.audited.modality != "text":
         graphs = summary.audited.modality == "nodes"
         yield (
@@ -210,22 +243,26 @@ def _unchecked(summary: Any, groups: Groups) -> _Found:
             "" if imported else f"data.spans: {'node_groups' if graphs else 'COLUMN'}",
         )
     if not groups.counterfactuals and summary.audited.modality == "text":
+        remedy = "groups.check: 100"
+        if moved:
+            remedy = "Rows of the data that differ in the name alone; outcomes compare them."
         yield (
             "Another name, another answer",
             "Mentions were not swapped: whether another name changes the answer is not known.",
-            "" if imported else "groups.check: 100",
+            "" if imported else remedy,
         )
     if groups.randomised is None:
+        remedy = f"method: {approximation.teacher}" if approximation else "groups.randomised: true"
         yield (
             "The effect of the words alone",
             "No model with randomised weights was run to see whether it shows the same differences"
             f"{': the explainer cannot read one' if approximation else ''}.",
-            ""
-            if imported
-            else f"method: {approximation.teacher}"
-            if approximation
-            else "groups.randomised: true",
+            "" if imported or moved else remedy,
         )
+    yield from _controls(groups)
+
+
+def _controls(groups: Groups) -> _Found:
     if not groups.planted:
         yield (
             "What this run could have missed",
