@@ -106,22 +106,20 @@ def explain(  # noqa: PLR0913 - the options of a command line
     """Explain one text, picture, graph or pair, or what a language model goes on with."""
     form, given = _checked(model, method, output, as_json=json_), parameters(param)
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
+    long |= _floors(threshold, method)
     blend = {"alpha": alpha, "solid": solid}
     spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
     if text is not None or _is_two_towers(model):
-        _refuse_classifiers_options(method, second, long, threshold)
+        _refuse_classifiers_options(method, second, long)
         return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
     if (language := _language_model(model, device)) is not None:
-        _refuse_classifiers_options(method, second, long, threshold)
+        _refuse_classifiers_options(method, second, long)
         found = _answers(language, item, spec, target, per, value)
         return show(item, found, form, output, palette=palette, blend={})
     content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
     if method == "all":
-        if threshold:
-            raise ConfigurationError("--threshold decides what is predicted; give one --method")
         return _compare(loaded, content, target, given, form, output, palette)
-    floors: dict[str, Any] = {"thresholds": _thresholds(threshold)} if threshold else {}
-    found = te.explain(loaded, content, spec, target or ["predicted"], **long, **floors)
+    found = te.explain(loaded, content, spec, target or ["predicted"], **long)
     _print_answer(loaded, content, found, long, form)
     return show(content, found, form, output, palette=palette, blend=blend)
 
@@ -182,21 +180,24 @@ def _language_model(source: str, device: str) -> "LanguageModel | None":
     return te.load_language_model(source, device=device) if language_kind(source) else None
 
 
-def _refuse_classifiers_options(
-    method: str, second: str | None, long: Mapping[str, Any], threshold: list[str] | None
-) -> None:
+def _refuse_classifiers_options(method: str, second: str | None, long: Mapping[str, Any]) -> None:
     """Raise ConfigurationError for what a language model has no use for."""
-    if method == "all" or second is not None or long or threshold:
+    if method == "all" or second is not None or long:
         raise ConfigurationError(
             "--method all, --second, --threshold and the options of long texts are for "
             "classifiers; this is none"
         )
 
 
-def _thresholds(given: list[str]) -> float | dict[str, float]:
-    """One number for all labels, or a number by label; ConfigurationError for anything else."""
+def _floors(given: list[str] | None, method: str) -> dict[str, Any]:
+    """`thresholds`, where they are given: a number for all labels, or a number by label.
+
+    Raises ConfigurationError for anything else.
+    """
+    if given and method == "all":
+        raise ConfigurationError("--threshold decides what is predicted; give one --method")
     found: dict[str, float] = {}
-    for one in given:
+    for one in given or ():
         name, _, number = one.rpartition("=")
         try:
             found[name] = float(number)
@@ -204,11 +205,9 @@ def _thresholds(given: list[str]) -> float | dict[str, float]:
             raise ConfigurationError(
                 f"--threshold {one!r} is neither a probability, 0.3, nor LABEL=0.3"
             ) from None
-    if "" not in found:
-        return found
-    if len(found) > 1:
+    if "" in found and len(found) > 1:
         raise ConfigurationError("--threshold is one probability for all labels, or LABEL=0.3 each")
-    return found[""]
+    return {"thresholds": found.get("", found)} if found else {}
 
 
 def _stdin_or(item: str) -> str:

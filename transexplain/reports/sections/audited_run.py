@@ -179,39 +179,43 @@ def notes(
     )
 
 
+#: how models that give an item no class answer, and how their answers are counted
+_ANSWERING: Mapping[Head, str] = {
+    "tokens": (
+        "The model labels tokens. An explanation is of one entity: of the summed logits of its "
+        "labels at the first token of each of its words, and its note says which characters "
+        "those are. In the answers of groups an item is an entity: one that the data gives, "
+        "counted as found where exactly its characters have a type, and what is found besides; "
+        "or, without labels, a mention. True positives are the recall of a type. The relevance "
+        "of a group is that of its names for their own labels. Mentions are not taken out or "
+        "swapped, as the entities of a changed text are others."
+    ),
+    GENERATED: (
+        "The model goes on with each text, the likeliest token each time; what it said, or the "
+        "continuation that the data gives, stands behind the text as a second one. An "
+        "explanation is of the log-probability of that answer in nats, in the text and in the "
+        "answer's own tokens. Names are looked for, removed and swapped in the text alone, and "
+        "the answer stays: its log-odds are what changes. An answer counts as selected where "
+        "it is the label that the data gives, case and white space aside; without labels all "
+        "are."
+    ),
+    "span": (
+        "The model marks answers to questions. An explanation is of one answer: of the sum of "
+        "the logits that it begins at its first token and ends at its last, and its note says "
+        "which characters those are. An answer is predicted as exact where it is a given one, "
+        "case, punctuation and articles left out, as partly where it has words of one, and as "
+        "other where it has none, so accuracy is exact match. Outcomes of groups are the share "
+        "of exact answers and the mean F1 of words, of the items with a given answer; of "
+        "several given ones the best counts. Mentions are not taken out or swapped, as the "
+        "answers of a changed text are others."
+    ),
+}
+
+
 def _several(plan: AuditPlan) -> Iterator[str]:
-    """How a model of several labels predicts them, and how its answers are counted."""
-    if plan.model.head == "tokens":
-        yield (
-            "The model labels tokens. An explanation is of one entity: of the summed logits of its "
-            "labels at the first token of each of its words, and its note says which characters "
-            "those are. In the answers of groups an item is an entity: one that the data gives, "
-            "counted as found where exactly its characters have a type, and what is found besides; "
-            "or, without labels, a mention. True positives are the recall of a type. The relevance "
-            "of a group is that of its names for their own labels. Mentions are not taken out or "
-            "swapped, as the entities of a changed text are others."
-        )
-    if plan.model.head == GENERATED:
-        yield (
-            "The model goes on with each text, the likeliest token each time; what it said, or the "
-            "continuation that the data gives, stands behind the text as a second one. An "
-            "explanation is of the log-probability of that answer in nats, in the text and in the "
-            "answer's own tokens. Names are looked for, removed and swapped in the text alone, and "
-            "the answer stays: its log-odds are what changes. An answer counts as selected where "
-            "it is the label that the data gives, case and white space aside; without labels all "
-            "are."
-        )
-    if plan.model.head == "span":
-        yield (
-            "The model marks answers to questions. An explanation is of one answer: of the sum of "
-            "the logits that it begins at its first token and ends at its last, and its note says "
-            "which characters those are. An answer is predicted as exact where it is a given one, "
-            "case, punctuation and articles left out, as partly where it has words of one, and as "
-            "other where it has none, so accuracy is exact match. Outcomes of groups are the share "
-            "of exact answers and the mean F1 of words, of the items with a given answer; of "
-            "several given ones the best counts. Mentions are not taken out or swapped, as the "
-            "answers of a changed text are others."
-        )
+    """How a model that gives an item no single class predicts, and how its answers are counted."""
+    if plan.model.head in _ANSWERING:
+        yield _ANSWERING[plan.model.head]
     if plan.several is None:
         return
     own = [f"{name} {value:g}" for name, value in plan.several.thresholds.items()]
