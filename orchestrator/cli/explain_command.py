@@ -106,16 +106,14 @@ def explain(  # noqa: PLR0913 - the options of a command line
     """Explain one text, picture, graph or pair, or what a language model goes on with."""
     form, given = _checked(model, method, output, as_json=json_), parameters(param)
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
-    long |= _floors(threshold, method)
-    blend = {"alpha": alpha, "solid": solid}
+    blend, long = {"alpha": alpha, "solid": solid}, long | _floors(threshold, method)
     spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
     if text is not None or _is_two_towers(model):
         _refuse_classifiers_options(method, second, long)
         return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
     if (language := _language_model(model, device)) is not None:
         _refuse_classifiers_options(method, second, long)
-        found = _answers(language, item, spec, target, per, value)
-        return show(item, found, form, output, palette=palette, blend={})
+        return _answers_shown(language, item, spec, target, per, value, form, output, palette)
     content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
     if method == "all":
         return _compare(loaded, content, target, given, form, output, palette)
@@ -160,17 +158,21 @@ def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
     return show(content, sides, form, output, palette=palette, blend=blend)
 
 
-def _answers(
+def _answers_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
     model: "LanguageModel",
     item: str,
     spec: MethodSpec,
     target: list[str] | None,
     per: Per,
     value: Value,
-) -> list[Any]:
-    """What a language model goes on with, explained."""
+    form: Form,
+    output: Path | None,
+    palette: str,
+) -> None:
+    """Explain what a language model goes on with."""
     wanted = target or ["next"]
-    return te.explain_answers(model, _stdin_or(item), spec, wanted, per=per, value=value)
+    found = te.explain_answers(model, _stdin_or(item), spec, wanted, per=per, value=value)
+    return show(item, found, form, output, palette=palette, blend={})
 
 
 def _language_model(source: str, device: str) -> "LanguageModel | None":
