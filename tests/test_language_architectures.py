@@ -16,6 +16,7 @@ from architectures_record import randomised
 from everyday import only
 
 import transexplain as te
+from transexplain.errors import EngineError
 from transexplain.models.answer_reading import LanguageKind
 
 PROMPT, ANSWER = [5, 9, 7, 11, 6, 8], [12, 20, 4]
@@ -45,6 +46,15 @@ def test_causal(name: str) -> None:
 @pytest.mark.parametrize("name", only("T5", "BART", of=ENCODER_DECODER_SETTINGS))
 def test_encoder_decoders(name: str) -> None:
     _check(name, ENCODER_DECODER_SETTINGS[name], "encoder-decoder")
+
+
+def test_rwkv_is_refused_by_name() -> None:
+    """Its weights of values are quotients of exponentials of keys, which no rule divides."""
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "context_length": 16}
+    module = randomised(transformers.RwkvForCausalLM(transformers.RwkvConfig(**sizes)))
+    model = te.load_language_model(module, kind="causal")
+    with pytest.raises(EngineError, match=r"'div' .* modeling_rwkv.* the denominator carries"):
+        te.explain_answers(model, {"input_ids": PROMPT})
 
 
 def _check(name: str, made_of: tuple[str, dict[str, Any]], kind: LanguageKind) -> None:

@@ -229,6 +229,12 @@ SCANS: dict[str, tuple[str, dict[str, Any]]] = {
         {**_GROUPED_QUERY, "lru_width": 16, "attention_window_size": 4, "conv1d_width": 2}
         | {"block_types": ["recurrent", "attention"]},
     ),
+    # its state is float32 whatever its type
+    "xLSTM": (
+        "xLSTM",
+        {**_GROUPED_QUERY, "hidden_size": 32, "embedding_dim": 32, "num_blocks": 2, "num_heads": 2}
+        | {"chunk_size": 16, "mode": "inference"},
+    ),
 }
 _ENCODER_DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "BART": ("Bart", _SEQ2SEQ),
