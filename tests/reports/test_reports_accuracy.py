@@ -27,7 +27,7 @@ def kind(found: Confusion) -> tuple[str, str]:
         accuracy=correct / labelled,
     )
     report = SimpleNamespace(
-        audited=SimpleNamespace(modality="text", state="done"),
+        audited=SimpleNamespace(modality="text", state="done", head="classes"),
         counts=counts,
         confusion=found,
         failures=(),

@@ -1,6 +1,7 @@
 """The lease keeper by a clock of its own: when it wakes, renews, notes and gives up."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -34,18 +35,26 @@ class Clock:
     def run(self, until: float) -> list[float]:
         """Let the keeper's thread work; how long it waited each time."""
         self.end, self.waits = until, []
-        self.thread["target"]()
+        with suppress(OverError):
+            self.thread["target"]()
         return self.waits
 
 
+class OverError(Exception):
+    """The clock's end is reached."""
+
+
 class Alarm:
-    """An event of `threading`; waiting for it takes time and is over at the clock's end."""
+    """An event of `threading`; waiting for it takes time and raises at the clock's end."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._set = clock, False
 
     def set(self) -> None:
         self._set = True
+
+    def clear(self) -> None:
+        self._set = False
 
     def is_set(self) -> bool:
         return self._set
@@ -54,7 +63,9 @@ class Alarm:
         clock = self._clock
         clock.now = round(clock.now + seconds, 9)
         clock.waits.append(round(seconds, 9))
-        return self._set or clock.now >= clock.end
+        if clock.now >= clock.end:
+            raise OverError
+        return self._set
 
 
 class Store:
@@ -68,7 +79,7 @@ class Store:
             monkeypatch.setattr(heartbeat.shards, name, self._recorded(name))
 
     def _recorded(self, name: str) -> Callable[..., bool]:
-        def record(db: object, claim: Claim, *args: Any) -> bool:
+        def record(db: object, claim: Claim, *args: Any, **_: bool) -> bool:
             self.requested.append((self._clock.now, name, *args))
             return self.held
 
