@@ -19,20 +19,25 @@ NEAR_END = 0.75
 #: seconds that shards may take at most where the next are claimed even earlier: a fast device would
 #: wait for their first items
 SOON = 2.0
-MOST_AHEAD = 2  #: shards: one is ready when its turn comes, even where one took long to read
 
 
 class Device:
     """What computes one shard at a time, while the next is read and the last is committed.
 
     Without an `executor` of one thread the caller's thread computes. `on_room` is called, from any
-    thread, when `room` may have changed.
+    thread, when `room` may have changed. `most_ahead` shards may wait where they are short: of
+    two one is ready, even where one took long to read; but all that wait lose an attempt where the
+    process is killed, so in a fleet it is one.
     """
 
     def __init__(
-        self, executor: Executor | None = None, on_room: Callable[[], None] | None = None
+        self,
+        executor: Executor | None = None,
+        on_room: Callable[[], None] | None = None,
+        *,
+        most_ahead: int = 1,
     ) -> None:
-        self._executor = executor
+        self._executor, self.most_ahead = executor, most_ahead
         self.on_room = on_room or (lambda: None)
         self._waiting: list[LeaseKeeper] = []
         self._ahead = 0  # shards that may wait for the one that is computed
@@ -115,7 +120,7 @@ class Watch:
     def begins(self, pace: float | None) -> None:
         """The device has the shard; `pace`: seconds an item of the run's last one, where known."""
         if pace is not None and self.items * pace <= SOON:
-            self._make_room(min(MOST_AHEAD, int(SOON / max(self.items * pace, 1e-9))))
+            self._make_room(min(self._device.most_ahead, int(SOON / max(self.items * pace, 1e-9))))
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """Progress; a shard that waits does not hang either."""

@@ -106,7 +106,7 @@ def run_here(  # noqa: PLR0913 - who works here says all of it, and most say lit
     free_dead(db, run_id)
     waiting = _Waiting(db, run_id, bench.settings.lease_seconds, report.wait)
     with ThreadPoolExecutor(1, "device") as turns, closing(bench):
-        bench.device = Device(turns)
+        bench.device = Device(turns, most_ahead=2 if processes == 1 else 1)
         _in_turns(bench, run_id, reported, waiting)
     runs.finalise(db, run_id)
     if bench.stop.is_set():

@@ -516,7 +516,7 @@ def test_two_shards_may_wait_where_the_last_took_but_a_moment(
     now = [100.0]
     monkeypatch.setattr(device_turns, "time", SimpleNamespace(monotonic=lambda: now[0]))
     rooms: list[int] = []
-    device = Device()
+    device = Device(most_ahead=2)
 
     def computing(seconds: float) -> Any:
         def compute(watch: Watch) -> ShardResult:
