@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transexplain.analysis.groups.matching_sheet import Precision
     from transexplain.analysis.groups.paired_runs import GroupShift
     from transexplain.reports.runs_compared import DriftSummary
+    from transexplain.reports.runs_compared.comparison_records import AnswerChanges
     from transexplain.store.database import Database
     from transexplain.types.items import Mention
     from transexplain.types.plans import AuditRun
@@ -77,6 +78,8 @@ def _print(found: "DriftSummary") -> None:
 
     console = Console(highlight=False)
     console.print(_pairs(found))
+    if found.predictions.answers is not None and found.predictions.answers.groups:
+        console.print(_answers(found.predictions.answers))
     console.print(_classes(found))
     for table in _groups(found):
         console.print(table)
@@ -94,7 +97,32 @@ def _pairs(found: "DriftSummary") -> str:
     )
     things = "item" if predictions.common == 1 else "items"
     parts = [f"{predictions.common:,} {things} in both", *(f"{n:,} {why}" for n, why in left if n)]
+    answers = predictions.answers
+    if answers is not None and answers.share is not None:
+        parts.append(f"{answers.changed:,} with another answer ({100 * answers.share:.1f} %)")
+    if answers is not None and answers.unknown:
+        parts.append(f"{answers.unknown:,} whose answers are not stored")
     return "; ".join(parts)
+
+
+def _answers(answers: "AnswerChanges") -> "Table":
+    """How often the answer changed, by the group that a prompt names."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("group", title="answers", title_justify="left")
+    for name in ("prompts", "another answer", "share", "right before", "after", "of"):
+        table.add_column(name, justify="right")
+    for one in answers.groups[:_ROWS]:
+        counts = (one.right_before, one.right_after, one.labelled)
+        table.add_row(
+            Text(one.group),
+            f"{one.items:,}",
+            f"{one.changed:,}",
+            f"{100 * one.share:.1f} %",
+            *(f"{count:,}" if one.labelled else "" for count in counts),
+        )
+    return table
 
 
 def _classes(found: "DriftSummary") -> "Table":

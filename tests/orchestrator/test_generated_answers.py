@@ -164,7 +164,9 @@ def test_an_audit_of_answers_from_plan_to_gate(call: Call, tmp_path: Path) -> No
     assert call("run", str(make_audit(tmp_path, 0.0)))[0] == 0
     assert call("gate", "latest", "--policy", "policy.yaml")[0] == 0
     code, printed = call("compare", first, "latest")
-    assert code == 0 and "other content under the same id" in " ".join(printed.split()), printed
+    printed = " ".join(printed.split())
+    assert code == 0 and "320 items in both" in printed, printed
+    assert "with another answer (" in printed and "left out" not in printed
     code, printed = call(
         "explain", PROMPTS[0].lower(), "--model", f"lm:{tmp_path}/model?generate=1"
     )

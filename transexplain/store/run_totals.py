@@ -23,6 +23,7 @@ from transexplain.store.readers import iter_predictions
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
 from transexplain.store.schema import item, shard_aggregate
+from transexplain.types.pairs import DIVIDER
 from transexplain.types.relevance_sums import RelevanceSums
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
@@ -132,18 +133,31 @@ def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]
     return [(raw, name, many) for (raw, name), many in ordered]
 
 
-def other_predictions(db: Database, before: str, after: str, *, same_data: bool) -> tuple[int, int]:
+def other_predictions(
+    db: Database, before: str, after: str, *, same_data: bool, generated: bool = False
+) -> tuple[int, int]:
     """Items that both runs explained, and how many of them were predicted differently.
 
     Items are the same where their ids are and, unless both runs have the `same_data`, their
-    stored texts, too. Raises ConfigurationError for an unknown run.
+    stored texts, too. `generated`: texts end with answers that models generated; another answer is
+    another prediction, and prompts without a stored answer do not count. Raises ConfigurationError
+    for an unknown run.
     """
     common = other = 0
     for (was, text_before), (now, text) in iter_predictions(db, before, after):
-        if same_data or (text is not None and text == text_before):
-            common += 1
-            other += was != now
+        stored = text is not None and text_before is not None
+        if generated:
+            same = stored and (same_data or _prompt(text) == _prompt(text_before))
+            now, was = f"{now}{text}", f"{was}{text_before}"
+        else:
+            same = same_data or (stored and text == text_before)
+        common += same
+        other += same and was != now
     return common, other
+
+
+def _prompt(text: str | None) -> str:
+    return (text or "").partition(DIVIDER)[0]
 
 
 def conservation(

@@ -3,7 +3,7 @@
 import heapq
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 
 from transexplain.analysis.groups.paired_runs import PairedTotals
 from transexplain.rank_correlation import rank_similarity
-from transexplain.reports.runs_compared.compared_plans import refuse, stored_texts
-from transexplain.reports.runs_compared.comparison_records import (
-    Disparity,
-    Flip,
-    FoundChange,
-    LeastAlike,
+from transexplain.reports.runs_compared.compared_answers import (
+    AnswerTotals,
+    FoundTotals,
+    prompt_of,
+    said,
 )
+from transexplain.reports.runs_compared.compared_plans import refuse, stored_texts
+from transexplain.reports.runs_compared.comparison_records import Disparity, Flip, LeastAlike
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
 from transexplain.types.items import Attribution, Mention, PatchGrid
 from transexplain.types.pairs import DIVIDER
-from transexplain.types.plans import AT_POSITIONS, AuditRun
+from transexplain.types.plans import AuditRun
 from transexplain.types.token_labels import explained_characters
 from transexplain.types.tokens import Token
 
@@ -156,7 +157,8 @@ class Walk:
     mentions: PairedTotals = field(default_factory=PairedTotals)
     disparities: dict[str, Disparity] = field(default_factory=dict)  #: the first of each kind
     #: of models that answer at positions, which are explained for `predicted`; None: others
-    found: "FoundTotals | None" = None
+    found: FoundTotals | None = None
+    answers: AnswerTotals | None = None  #: of models that generate their answers; None: others
     units: set[str] = field(default_factory=set)
     _shown: list[tuple[float, int, Flip]] = field(default_factory=list)
 
@@ -169,9 +171,8 @@ class Walk:
             classes=(old.model.classes, new.model.classes),
             same_data=old.dataset.content == new.dataset.content,
             same_texts=stored_texts(old) == stored_texts(new),
-            found=FoundTotals()
-            if new.model.head in AT_POSITIONS and _PREDICTED in {*old.targets} & {*new.targets}
-            else None,
+            found=FoundTotals.of(old, new),
+            answers=AnswerTotals.of(old, new),
         )
 
     @property
@@ -184,9 +185,11 @@ class Walk:
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
     ) -> bool:
         """Whether both sides of a pair are one item; counts the pairs where they are not."""
-        texts: tuple[object, object] = (pair.text_before, pair.text)
-        if self.same_texts and not all(texts):
-            texts = (_stored_words(before), _stored_words(after))
+        texts = self._contents(pair, before, after)
+        if self.answers is not None:
+            if self.same_data:  # other words are those of another answer
+                return True
+            texts = prompt_of(texts[0]), prompt_of(texts[1])
         if self.same_texts and all(texts):
             same = texts[0] == texts[1]
             self.other_content += not same
@@ -194,27 +197,68 @@ class Walk:
         self.unknown_content += not self.same_data
         return self.same_data
 
-    def add_item(
+    def _contents(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
-    ) -> None:
-        """Count the predictions of one item: its class, or what is found in it."""
+    ) -> tuple[object, object]:
+        """What is stored of the content of either side; empty where nothing is."""
+        texts: tuple[object, object] = (pair.text_before, pair.text)
+        if self.same_texts and not all(texts):
+            return _stored_words(before), _stored_words(after)
+        return texts
+
+    def _same_answer(
+        self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
+    ) -> bool | None:
+        """Whether a model that generates says the same in both runs; None: that is not stored."""
+        texts = self._contents(pair, before, after)
+        return texts[0] == texts[1] if self.same_texts and all(texts) else None
+
+    def add_item(
+        self,
+        pair: ItemPair,
+        before: Sequence[Attribution],
+        after: Sequence[Attribution],
+        groups: Collection[str] = (),
+    ) -> bool:
+        """Count the predictions of one item: its class, what is found in it, or its answer.
+
+        `groups` are those that it names. False: its explanations are of two answers.
+        """
         self.common += 1
         old, new = pair.before, pair.after
         moved = self.found is not None and self.found.add(before, after)
+        same: bool | None = True
+        if self.answers is not None:
+            same = self._same_answer(pair, before, after)
+            self.answers.add(pair, same, groups)
+            moved = same is False
+        self._count_labels(pair)
+        if old.predicted != new.predicted or moved:
+            self._count_flip(pair)
+        return same is True
+
+    def _count_labels(self, pair: ItemPair) -> None:
+        old, new = pair.before, pair.after
         if old.label is not None and old.label == new.label:
             self.right[old.predicted == old.label, new.predicted == new.label] += 1
-        if old.predicted == new.predicted and not moved:
-            return
-        now = new.predicted + (_ELSEWHERE if old.predicted == new.predicted else "")
-        self.flips[old.predicted, now] += 1
-        margin = self._margin(pair)
+
+    def _count_flip(self, pair: ItemPair) -> None:
+        old, new = pair.before, pair.after
+        was, now, text = old.predicted, new.predicted, pair.text
+        if was == now:
+            now += _ELSEWHERE if self.answers is None else _OTHERWISE
+        self.flips[was, now] += 1
+        margin = None if self.answers is not None else self._margin(pair)
+        if self.answers is not None and pair.text_before and text:
+            was = _beginning(said(pair.text_before)) or was
+            text, now = prompt_of(text), _beginning(said(text)) or now
         flip = Flip(
             item_id=pair.item_id,
             label=new.label,
-            before=old.predicted,
+            before=was,
             after=now,
             margin=margin,
-            text=_beginning(pair.text),
+            text=_beginning(text),
         )
         _keep(self._shown, (margin or 0.0, -self.common, flip), SHOWN)
 
@@ -254,50 +298,8 @@ def _counted(found: Sequence[Attribution]) -> dict[tuple[str, str, object], Attr
     return keyed
 
 
-_PREDICTED = "predicted"
 _ELSEWHERE = " (other characters)"
-
-
-@dataclass(slots=True)
-class FoundTotals:
-    """The entities, or the answers, that two runs find in the same texts."""
-
-    _counts: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def add(self, before: Sequence[Attribution], after: Sequence[Attribution]) -> bool:
-        """Count those of one text; whether they differ."""
-        old, new = _found_in(before), _found_in(after)
-        for place, name in old.items():
-            now = new.get(place)
-            self._of(name).update(before=1, same=now == name, renamed=now not in (None, name))
-        for name in new.values():
-            self._of(name).update(after=1)
-        return old != new
-
-    def _of(self, name: str) -> Counter[str]:
-        return self._counts.setdefault(name, Counter())
-
-    def rows(self) -> tuple[FoundChange, ...]:
-        """A row for each type, by name."""
-        return tuple(
-            FoundChange(
-                name=name,
-                before=one["before"],
-                after=one["after"],
-                same=one["same"],
-                renamed=one["renamed"],
-            )
-            for name, one in sorted(self._counts.items())
-        )
-
-
-def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | None, str]:
-    """What a run finds in one text: its characters -> its type."""
-    return {
-        explained_characters(one.notes): one.class_name
-        for one in attributions
-        if one.target == _PREDICTED
-    }
+_OTHERWISE = " (other words)"
 
 
 def walk_pairs(db: Database, found: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
@@ -326,9 +328,11 @@ def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
         if not found.takes(pair, before.get(name, ()), after.get(name, ())):
             continue
         sides = before.get(name, ()), after.get(name, ())
-        found.add_item(pair, *sides)
-        found.add_explanations(*sides, pair.text)
         old, new = (side.get(name, ()) for side in mentioned)
+        if not found.add_item(pair, *sides, {one.group for one in new}):
+            found.mentions.unpaired += len(old) + len(new)
+            continue
+        found.add_explanations(*sides, pair.text)
         if old or new:
             found.mentions.add(old, new)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import portable
 from transexplain.reports.runs_compared.comparison_records import Disparity
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import GENERATED, AuditPlan
 
 _NAMED = 5
 _LONG = 60  # characters of a value in a message
@@ -52,6 +52,8 @@ def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
         "long texts",
         [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
     )
+    generated = plan.model.source.partition("?generate=")[2]
+    yield "tokens of an answer", generated if plan.model.head == GENERATED else ""
     yield "stored texts", stored_texts(plan)
     reference = plan.reference
     yield (

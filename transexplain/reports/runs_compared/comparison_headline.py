@@ -6,6 +6,7 @@ from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import named, number, signed, things
 from transexplain.reports.report_section import Statement
 from transexplain.reports.runs_compared.comparison_records import (
+    AnswerChanges,
     ClassChange,
     Disparity,
     GroupChanges,
@@ -31,10 +32,10 @@ def headline(
         *_what(sides, disparities),
         *_left_out(predictions),
         *_unfinished(sides),
-        *_flips(predictions),
+        *(_flips(predictions) if predictions.answers is None else _answers(predictions.answers)),
         *_found(predictions),
         *_correctness(predictions),
-        *_agreement(changes),
+        *_agreement(changes, predictions.answers),
         *_group_statements(groups, {"logits": "logit"}.get(unit, unit)),
     )
 
@@ -111,9 +112,34 @@ def _flips(found: Predictions) -> Iterator[Statement]:
     yield Statement(
         kind="fact",
         text=f"{found.flips:,} of {found.common:,} items in both "
-        f"({100 * found.flips / found.common:.1f}\u00a0%) are predicted "
+        f"({_percent(found.flips / found.common)}) are predicted "
         f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
     )
+
+
+def _answers(found: AnswerChanges) -> Iterator[Statement]:
+    if found.unknown:
+        yield Statement(
+            kind="unknown",
+            text=f"Of {things('', found.unknown)} the answers are not stored, so whether they "
+            "changed is unknown.",
+        )
+    if found.share is None:
+        return
+    yield Statement(
+        kind="fact" if found.changed else "clear",
+        text=f"{found.changed:,} of {found.items:,} prompts in both ({_percent(found.share)}) have "
+        "another answer.",
+    )
+    if found.changed and len(found.groups) > 1:
+        rows = sorted(found.groups, key=lambda one: one.share)
+        least, most = (f"{_percent(one.share)} ({one.group})" for one in (rows[0], rows[-1]))
+        text = f"By the group that a prompt names that share is {least} to {most}."
+        yield Statement(kind="fact", text=text)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"
 
 
 def _found(predictions: Predictions) -> Iterator[Statement]:
@@ -147,13 +173,15 @@ def _correctness(found: Predictions) -> Iterator[Statement]:
     )
 
 
-def _agreement(changes: Sequence[ClassChange]) -> Iterator[Statement]:
+def _agreement(
+    changes: Sequence[ClassChange], answers: AnswerChanges | None
+) -> Iterator[Statement]:
     known = [(one.agreement.mean, one) for one in changes if one.agreement is not None]
     if not known:
-        yield Statement(
-            kind="unknown",
-            text="No explanation has enough positions in common to measure agreement.",
-        )
+        text = "No explanation has enough positions in common to measure agreement."
+        if answers is not None and answers.changed == answers.items:
+            text = "No answer is the same in both, so no explanation is compared."
+        yield Statement(kind="unknown", text=text)
         return
     least, place = min(known, key=lambda one: one[0])
     most = max(mean for mean, _ in known)

@@ -53,11 +53,11 @@ class Flip:
 
     item_id: str
     label: str | None
-    before: str
+    before: str  #: its class; of a model that generates the beginning of its answer, where stored
     after: str
     #: after: logit of the new class minus that of the old one; None: the classes are not the same
     margin: float | None
-    text: str | None  #: its beginning
+    text: str | None  #: its beginning; of a model that generates that of the prompt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +69,34 @@ class FoundChange:
     after: int
     same: int  #: with the same characters and the same type in both
     renamed: int  #: with the same characters in both, and another type after
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupAnswers:
+    """The generated answers to the prompts that name one group."""
+
+    group: str
+    items: int  #: prompts that both runs answered
+    changed: int  #: of these, that have another answer in the later run
+    share: float  #: changed / items
+    labelled: int  #: of the items, with the same expected answer in both
+    right_before: int
+    right_after: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerChanges:
+    """How often two models that generate their answers give another one to the same prompt.
+
+    Answers are the same where their characters are; of texts that are stored as hashes, where
+    their words are, in any case.
+    """
+
+    items: int  #: prompts that both runs answered
+    changed: int  #: of these, that have another answer in the later run
+    share: float | None  #: changed / items; None: no item
+    unknown: int  #: further prompts of both, whose answers are not stored
+    groups: tuple[GroupAnswers, ...]  #: by name; a prompt counts for every group that it names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +117,7 @@ class Predictions:
     p: float | None  #: exact McNemar test of lost against gained; None: no item has a label
     #: of models that label tokens or mark answers, explained for `predicted`; empty: of others
     found: tuple[FoundChange, ...] = ()
+    answers: AnswerChanges | None = None  #: of models that generate their answers; None: others
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +174,7 @@ class GroupChanges:
 
     shifts: tuple[GroupShift, ...]
     transitions: tuple[Transition, ...]
-    unpaired: int  #: mentions in one run only, or explained for another class
+    unpaired: int  #: mentions in one run only, or explained for another class or answer
     reference: str
     practical: float  #: smallest change that matters, in the unit
     correction: str

@@ -125,6 +125,7 @@ def _predictions(found: Walk) -> Predictions:
         gained=gained,
         p=mcnemar_p(lost, gained) if labelled else None,
         found=found.found.rows() if found.found else (),
+        answers=found.answers.record() if found.answers else None,
     )
 
 

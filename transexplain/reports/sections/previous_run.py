@@ -15,7 +15,7 @@ from transexplain.reports.sections.item_fates import Counts, counts_of
 from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic
-from transexplain.types.plans import AuditRun
+from transexplain.types.plans import GENERATED, AuditRun
 
 _NAMED = 4
 
@@ -46,7 +46,7 @@ class Previous:
     method_changed: bool  #: or its parameters
     counts: Counts
     common: int  #: items by id that both runs explained
-    other_prediction: int  #: of these
+    other_prediction: int  #: of these; of a model that generates those with another answer
     groups: tuple[GroupChange, ...]
 
 
@@ -64,7 +64,13 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
     theirs = group_rows(before, merged(db, before.id)) if before.plan.groups else ()
     old, new = before.plan, run.plan
     same_data = old.dataset.content == new.dataset.content
-    common, other = run_totals.other_predictions(db, before.id, run.id, same_data=same_data)
+    common, other = run_totals.other_predictions(
+        db,
+        before.id,
+        run.id,
+        same_data=same_data,
+        generated=old.model.head == new.model.head == GENERATED,
+    )
     return Previous(
         run_id=before.id,
         name=old.name,
