@@ -148,11 +148,10 @@ def other_predictions(
         stored = text is not None and text_before is not None
         if generated:
             same = stored and (same_data or _prompt(text) == _prompt(text_before))
-            now, was = f"{now}{text}", f"{was}{text_before}"
         else:
             same = same_data or (stored and text == text_before)
         common += same
-        other += same and was != now
+        other += same and (was != now or (generated and text_before != text))
     return common, other
 
 

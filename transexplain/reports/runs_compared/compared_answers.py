@@ -27,7 +27,7 @@ class FoundTotals:
 
     @classmethod
     def of(cls, before: AuditPlan, after: AuditPlan) -> "FoundTotals | None":
-        """Over nothing yet; None: the model finds nothing, or not both runs explain what it does."""
+        """Over nothing yet; None: the model finds nothing, or not both explain what it does."""
         targets = {*before.targets} & {*after.targets}
         return cls() if after.model.head in AT_POSITIONS and _PREDICTED in targets else None
 
