@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 import yaml
 from everyday import only
 
+import transexplain as te
 from orchestrator.cli.command_line import app
 from orchestrator.demo.image_model import make_image_demo
 from orchestrator.demo.text_model import make_text_demo
@@ -47,6 +49,7 @@ NOT_RUN = {
     "pipx install": "installs; test_install_lines_name_what_exists reads it",
     "python3 -m venv": "installs; .ci/run begins with the same in a fresh environment",
     "python -m pip install": "installs; .ci/run does it, and then runs tests and builds the docs",
+    "python -m http.server": "serves the built site until it is stopped",
     "transexplain demo": "trains for a minute: the exhaustive test runs it before the tutorials",
 }
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -120,8 +123,11 @@ def lay_out(folder: Path, demo: Path) -> None:
     (folder / "reviews.csv").write_text("\n".join(["text,stars", *rows, ""]), encoding="utf-8")
 
 
-def run_page(page: Path, folder: Path, call: Call, exact: bool = True) -> None:
-    """Run a page's blocks in order; `exact`: exit codes are those that the page promises."""
+def run_page(page: Path, folder: Path, call: Call, exact: bool = True) -> dict[str, object]:
+    """Run a page's blocks in order; `exact`: exit codes are those that the page promises.
+
+    Returns what the Python blocks define.
+    """
     names: dict[str, object] = {}
     for block in blocks(page):
         if block.language == "yaml":
@@ -135,6 +141,7 @@ def run_page(page: Path, folder: Path, call: Call, exact: bool = True) -> None:
                     assert command.startswith("transexplain "), command
                     code, printed = call(*shlex.split(command)[1:])
                     assert code == promised or not (exact or code), f"{command}\n{printed}"
+    return names
 
 
 PAGES = ("README.md", "docs/tutorials/text-audit.md")
@@ -178,9 +185,11 @@ def test_the_first_tutorial_keeps_its_promises_with_the_models_of_the_demo(
     assert call(*shlex.split(demo)[1:])[0] == 0
     for name in re.findall(r"^\| `(text/[^`]+)` \|", page.read_text(encoding="utf-8"), re.M):
         assert (tmp_path / "transexplain-demo" / name).exists(), name
-    run_page(page, tmp_path, call)
+    names: dict[str, Any] = run_page(page, tmp_path, call)
     report = call("report", "latest", "--json")[1]
     assert '"different answers"' in report
+    first, second = te.explain(names["model"], names["texts"])
+    assert (first.class_name, second.class_name) == ("positive", "negative")
 
 
 @pytest.mark.exhaustive

@@ -95,7 +95,8 @@ def attribute_context(  # noqa: PLR0913 - options of a public function
             (Cohen-Wang et al. 2024: Lasso on random subsets of the parts).
         target: the answer; see `explain_answers`.
         parts: names of the parts to score; default: all but the last.
-        samples, seed: subsets that `context-cite` draws.
+        samples: subsets that `context-cite` draws for each prompt.
+        seed: of these draws.
         drops: numbers k; measured is how far the answer's log-probability falls without the k parts
             of the largest scores.
         on_error: as of `explain_answers`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.cli.shown_explanations import ledger_line
 from orchestrator.spec.model_section import ModelOption, require_local_model
 from orchestrator.spec.spec_document import parameters
 
@@ -132,9 +133,7 @@ def _operators(found: "Diagnosis") -> "Table":
 def _ledger(found: "Diagnosis") -> Iterator[str]:
     ledger = found.ledger
     if ledger is not None:
-        entries = ("inputs", "special", "embeddings", "biases", "rules")
-        parts = "  ".join(f"{name} {getattr(ledger, name):+.4f}" for name in entries)
-        yield f"ledger in {found.unit}: {parts}"
+        yield ledger_line(ledger, str(found.unit))
         judged = {
             True: f"within {found.gap_tolerance:.0e}" if found.gap_tolerance else "",
             False: f"above {found.gap_tolerance or 0:.0e}: it does not close",

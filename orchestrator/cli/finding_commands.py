@@ -166,11 +166,11 @@ def _of_class(
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"groups, {key[0]}: {key[1]}")
+    title = Text(f"relevance of each group's mentions, {key[0]}: {key[1]}")
     table = Table("group", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("entities", "change", "p", "to reference", "p"):
         table.add_column(name, justify="right")
-    table.add_column("verdict (moved)")
+    table.add_column("by relevance")
     for one, verdict in zip(rows, verdicts, strict=True):
         table.add_row(
             Text(one.group),

@@ -11,7 +11,7 @@ from orchestrator.cli.every_method import plain_record
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from transexplain.types.items import Attribution
+    from transexplain.types.items import Attribution, Ledger
     from transexplain.types.prompts import AnswerAttribution
 
 Form = Literal["terminal", "json", "html", "png", "svg"]
@@ -63,6 +63,13 @@ def emit(text: str, output: Path | None) -> None:
     typer.echo(f"wrote {output}")
 
 
+def ledger_line(ledger: "Ledger", unit: str) -> str:
+    """The entries of a ledger in a line: where the logit went."""
+    entries = ("inputs", "special", "embeddings", "biases", "rules")
+    parts = "  ".join(f"{name} {getattr(ledger, name):+.4f}" for name in entries)
+    return f"ledger in {unit}: {parts}"
+
+
 def _draw(
     content: Any, found: "list[Attribution]", output: Path | None, blend: Mapping[str, Any]
 ) -> None:
@@ -108,6 +115,8 @@ def _print(
         console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
         for note in one.notes:
             console.print(Text(note, style="italic"))
+        if one.ledger is not None:
+            console.print(Text(ledger_line(one.ledger, one.unit)), soft_wrap=True)
         if one.relevance.ndim == 2 and console.color_system is None:
             console.print(Text("no colours here: --output FILE.png draws it"))
             continue

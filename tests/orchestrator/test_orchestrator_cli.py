@@ -105,7 +105,11 @@ def test_explain_a_text(call, tmp_path: Path) -> None:
     code, printed = call("explain", "a nice film", "-m", "model", "-t", "class:good")
     assert code == 0
     assert "gap" in printed
+    (ledger,) = re.findall(r"^ledger in logits: (.*)$", printed, re.M)
+    total = sum(float(number) for number in re.findall(r"[+-]\d\S*", ledger))
     [one] = te.explain(te.load_model(tmp_path / "model"), ["a nice film"], target="class:good")
+    assert total == pytest.approx(one.logit, abs=3e-4)
+    printed = printed.replace(ledger, "")
     shown = {text: float(number) for text, number in re.findall(r"(\w+) ([+-]\d\S*)", printed)}
     for word in one.words():  # three digits, whatever the size
         assert shown[word.text] == pytest.approx(word.relevance, rel=0.006)

@@ -33,8 +33,9 @@ def load_two_towers(
     Args:
         source: a directory with config.json and safetensors, a hub id, or a module of
             transformers with `get_image_features` and `get_text_features`; it stays as it is.
-        tokenizer, processor: of a module in memory: a fast tokenizer, and an image processor or a
-            function from an RGB picture to (3, H, W).
+        tokenizer: of a module in memory, a fast tokenizer.
+        processor: of a module in memory, an image processor or a function from an RGB picture to
+            (3, H, W).
         dtype: that files are loaded as: float32 (the default), float64, bfloat16 or float16.
         device: torch device that files are loaded to; default: cpu.
 

@@ -56,6 +56,7 @@ def test_the_comment_says_differences_changes_and_failures(db: Database) -> None
     )
     text = markdown.render(summarise(db, biased_run(db, previous=unbiased)))
     assert "2 groups: 2 different answers." in text
+    assert text.splitlines()[2].startswith("**Different answers for 2 of 2 groups (")
     assert "| anns | all other groups | different answers | positive | 66.7" in text
     assert "| anns | positive | all other groups | +0.490 | 0.49 to 0.49 | p = 0.003 | 6 |" in text
     assert f"### Compared with run {unbiased}" in text

@@ -39,6 +39,7 @@ def render(summary: Summary) -> str:
         f"## {_cell(audited.name)}: {_cell(short(audited.model))} on "
         f"{_cell(short(audited.dataset))}",
         "",
+        *_verdict(summary),
         *(f"- {markdown_text(one.text)}" for one in _headline(summary)),
         *_groups(summary),
         *_controls(summary.groups),
@@ -50,6 +51,11 @@ def render(summary: Summary) -> str:
         f"TransExplain {audited.version}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _verdict(summary: Summary) -> Iterator[str]:
+    if summary.verdict is not None:
+        yield from (f"**{markdown_text(summary.verdict.text)}**", "")
 
 
 def _headline(summary: Summary) -> Iterator[Statement]:
