@@ -63,6 +63,8 @@ class Request:
     batch_tokens: int | None = None  #: None: see `AuditPlan.batch_budget`
     several: SeveralLabels | None = None  #: None: the model gives an item one class
     head: Head = "classes"  #: what the model answers
+    #: by item id: characters that are taken as the answer to a question, whatever the logits say
+    pinned: Mapping[str, TaggedSpan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a wrong request before anything is computed."""
@@ -169,7 +171,7 @@ class Request:
         """The entities of a text by its logits (T, C), and those that are given; None: unknown."""
         if self.scheme is None:
             return (), None
-        found = tuple(one.span for one in self.scheme.entities(logits, _tokens(member)))
+        found = tuple(one.span for one in self._entities(self.scheme, member, logits))
         if member.labels is None or self.head == "span":
             return found, None
         return found, tuple(one.span for one in given_entities(self.scheme, member))
@@ -225,7 +227,7 @@ class Request:
         self, scheme: "Scheme", member: "Member", logits: NDArray[np.floating[Any]]
     ) -> list[ResolvedTarget]:
         """The targets of one text by its logits (T, C); ItemError: a span has no word."""
-        found = scheme.entities(logits, _tokens(member))
+        found = self._entities(scheme, member, logits)
         chosen: list[ResolvedTarget] = []
         for target in self.targets:
             given: tuple[TaggedEntity, ...] = ()
@@ -236,6 +238,14 @@ class Request:
                 given = (_spelled(scheme, marked, member),)
             chosen += entity_targets(target, found, given)
         return chosen
+
+    def _entities(
+        self, scheme: "Scheme", member: "Member", logits: NDArray[np.floating[Any]]
+    ) -> list[TaggedEntity]:
+        pinned = self.pinned.get(member.encoded.item.id)
+        if pinned is not None:
+            return [_spelled(scheme, pinned, member)]
+        return scheme.entities(logits, _tokens(member))
 
     @property
     def run(self) -> Callable[..., BatchExplanation]:

@@ -5,7 +5,7 @@ prompt as the second text of a pair is, behind U+001E. Its only logit is the log
 answer. So whatever changes a prompt later (a name that is swapped) leaves the answer as it was.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -54,8 +54,9 @@ class GeneratedCaller(Caller):
 class AnsweredEncoder(PromptEncoder):
     """Encodes prompts with the answers to them; what stands behind U+001E is an answer given."""
 
-    generate: Callable[[Sequence[int]], list[int]]
+    generate: Callable[[Sequence[int], "NearbyAnswer | None"], list[int]]
     count: int  #: tokens of an answer at most
+    ends: Collection[int]  #: tokens that end an answer
 
     def encode(
         self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
@@ -122,7 +123,19 @@ class AnsweredEncoder(PromptEncoder):
             truncated=False,
         )
 
-    def _said(self, before: list[int], content: str) -> str:
+    def said_nearby(self, prompt: str, answer: str, share: float) -> tuple[str, float]:
+        """What the model may as well say: `answer`, as far as its tokens are as likely as any.
+
+        Tokens are where their logits are at most `share` of the scale apart; see `NearbyAnswer`.
+        The number is how far apart the two likeliest were where they were nearest, as such a
+        share. Raises ItemError.
+        """
+        before, _ = self.read(prompt)
+        whole = self.read(prompt + answer)[0] if answer else before
+        nearby = NearbyAnswer(len(before), whole[len(before) :], self.ends, share)
+        return self._said(before, prompt, nearby), nearby.nearest
+
+    def _said(self, before: list[int], content: str, nearby: "NearbyAnswer | None" = None) -> str:
         """What the model says behind a prompt; raises ItemError.
 
         Its end is left out where the text would not be read as the same tokens again, as with the
@@ -132,7 +145,7 @@ class AnsweredEncoder(PromptEncoder):
             raise ItemError(
                 "too-long", f"behind a prompt of {len(before)} tokens there is no room for more"
             )
-        made = self.generate(before)
+        made = self.generate(before, nearby)
         if self.limit is not None:
             made = made[: self.limit - len(before)]
         begun = before[-_BEHIND:]
@@ -158,6 +171,38 @@ class AnsweredEncoder(PromptEncoder):
             inputs["position_ids"] = torch.arange(len(ids))
         marks = torch.arange(len(ids)).ge(length).long()
         return {**inputs, "input_ids": torch.tensor(ids), ANSWERED: marks}
+
+
+class NearbyAnswer:
+    """Takes the tokens of an answer instead of the likeliest ones, where they are as likely.
+
+    The logits of two tokens are as good as equal where they differ by at most `share` of the
+    largest |logit|, or of 1. Behind the answer an end is taken where it is as likely. It stands
+    between the logits of transformers' `generate` and the choice of the likeliest.
+    """
+
+    def __init__(
+        self, begun: int, answer: Sequence[int], ends: Collection[int], share: float
+    ) -> None:
+        """Of one prompt of `begun` tokens."""
+        self.nearest = np.inf  #: the smallest difference of two likeliest logits, as a share
+        self._begun, self._answer, self._ends = begun, list(answer), sorted(ends)
+        self._share = share
+
+    def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
+        """(1, V) logits of the next token behind ids (1, T), with the token that is taken first."""
+        best = logits[0].topk(2).values
+        scale = max(1.0, float(logits[0][logits[0].isfinite()].abs().max()))
+        self.nearest = min(self.nearest, float(best[0] - best[1]) / scale)
+        said = ids[0, self._begun :].tolist()
+        if said != self._answer[: len(said)]:
+            return logits
+        wanted = self._answer[len(said) : len(said) + 1] or self._ends
+        near = [one for one in wanted if best[0] - logits[0, one] <= self._share * scale]
+        if near:
+            logits = logits.clone()
+            logits[0, near[0]] = best[0] + scale
+        return logits
 
 
 def _behind_divider(tokens: Tokens, prompt: int, text: str) -> Tokens:
@@ -197,7 +242,8 @@ def generating(model: LanguageModel, count: int, source: str | None = None) -> L
         takes=encoder.takes,
     )
     answered.count = count
-    answered.generate = lambda ids: model.generate(ids, count)
+    answered.ends = model.ends
+    answered.generate = lambda ids, nearby: model.generate(ids, count, chosen=nearby)
     caller = reader.caller
     assert isinstance(caller, AnswerCaller)
     own: dict[str, Any] = {one.name: getattr(caller, one.name) for one in fields(Caller)}

@@ -1,7 +1,7 @@
 """A language model as the engine needs it: its answers are tokens, each at one position."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -146,10 +146,15 @@ class LanguageModel:
 
     @torch.no_grad()
     def generate(
-        self, ids: Sequence[int], count: int, picture: torch.Tensor | None = None
+        self,
+        ids: Sequence[int],
+        count: int,
+        picture: torch.Tensor | None = None,
+        chosen: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
     ) -> list[int]:
         """At most `count` tokens that the model goes on with, each the likeliest; the end token
-        and what would stand behind it left out. `picture` (3, H, W) is that of the prompt.
+        and what would stand behind it left out. `picture` (3, H, W) is that of the prompt, and
+        `chosen` makes of the ids so far (1, T) and the logits behind them (1, V) other logits.
 
         Raises EngineError for a masked model, and one that cannot generate.
         """
@@ -163,13 +168,19 @@ class LanguageModel:
                 given,
                 attention_mask=torch.ones_like(given),
                 **more,
+                logits_processor=[] if chosen is None else [chosen],
                 generation_config=_greedy(self.module, count),
             )[0].tolist()
         begun = 1 if self.kind == "encoder-decoder" else len(ids)
         answer: list[int] = found[begun:]
-        ends = _ends(self.module)
+        ends = self.ends
         stop = next((place for place, one in enumerate(answer) if one in ends), len(answer))
         return answer[:stop]
+
+    @property
+    def ends(self) -> set[int]:
+        """The tokens that end a text."""
+        return _ends(self.module)
 
 
 def _ends(module: Any) -> set[int]:

@@ -1,7 +1,8 @@
 """Explains a sample of stored items again, and compares new numbers with stored ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from transexplain.errors import ConfigurationError, DamagedRowError, TransExplai
 from transexplain.explaining import Explained, Request
 from transexplain.explaining.item_loop import Silent, explain_again
 from transexplain.models.load import load_model
+from transexplain.provenance.answer_ties import Tie, stored_as_written, tied_answer
 from transexplain.provenance.verification import (
     OF_ITSELF,
     OF_LARGEST,
@@ -24,7 +26,8 @@ from transexplain.provenance.verification import (
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome
-from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.pairs import DIVIDER
+from transexplain.types.plans import GENERATED, AuditPlan, Shard
 from transexplain.types.scores import EvaluationPlan
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ class Largest:
     relevance: float = 0.0
     logit: float = 0.0
     attributions: int = 0
+    ties: int = 0  #: items whose other class or answer is as likely
 
 
 def differences(
@@ -51,17 +55,23 @@ def differences(
     tolerance: float,
     largest: Largest,
     floors: Sequence[float] | None = None,
+    *,
+    said: bool = False,
 ) -> Iterator[str]:
     """The differences of an item explained again from the stored one, beyond `tolerance`.
 
     Differences are shares of the item's own scale: of relevance, beyond the precision of its
     payload, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes
     those that are within the tolerance, too. `floors` (C,) are those of a model of several labels.
+    `said`: texts end with answers that the model generates, and are stored as they are.
     """
     if made.outcome is None:
         reason = made.failure.message if made.failure else "nothing came back"
         yield f"cannot be explained again: {reason}"
         return
+    if said and made.outcome.text != outcome.text:
+        now, then = (str(one.text).partition(DIVIDER)[2] for one in (made.outcome, outcome))
+        yield f"answers {now!r:.80}, stored {then!r:.80}"
     scale = max(1.0, *map(abs, outcome.logits)) if outcome.logits else 1.0
     if len(outcome.logits) != len(made.outcome.logits):
         yield f"{len(made.outcome.logits)} logits, stored {len(outcome.logits)}"
@@ -72,16 +82,21 @@ def differences(
     if far > tolerance:
         yield f"logits differ by {far:.2g} of their scale"
     tied = _tied(outcome, tolerance * scale, floors)
-    if made.outcome.predicted != outcome.predicted and not tied:
+    moved = made.outcome.predicted != outcome.predicted
+    if moved and not tied:
         yield f"predicted {made.outcome.predicted!r}, stored {outcome.predicted!r}"
     again = {(one.target, one.rank): one for one in made.attributions}
     kept = {(one.target, one.rank): one for one in stored}
     if again.keys() != kept.keys() and (floors is None or not tied):
         yield f"{len(again)} attributions, stored {len(kept)}"
+    swapped = moved and tied
     for key in sorted(again.keys() & kept.keys()):
         before, after = kept[key], again[key]
-        if not _swapped(outcome, before, after, tolerance * scale):
+        if _swapped(outcome, before, after, tolerance * scale):
+            swapped = True
+        else:
             yield from _far(before, after, tolerance, largest)
+    largest.ties += swapped
 
 
 def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> bool:
@@ -161,7 +176,8 @@ def again_checks(
     """
     if plan.task == "imported":
         yield note("model", "not available, so nothing is explained again; read again instead")
-        yield _compared(db, run_id, rows, _read_again(plan, rows), 0.0, request)
+        again = _read_again(plan, rows)
+        yield _compared(db, run_id, rows, again, 0.0, request, partial(differences, tolerance=0.0))
         return
     try:
         model = _loaded(plan, request)
@@ -176,8 +192,14 @@ def again_checks(
     except TransExplainError as error:
         yield judged("explained again", [str(error)], "")
         return
-    floors = Request.from_plan(plan).floors
-    yield _compared(db, run_id, rows, explained, tolerance, request, floors)
+    compare = partial(
+        differences,
+        tolerance=tolerance,
+        floors=Request.from_plan(plan).floors,
+        said=plan.model.head == GENERATED and stored_as_written(plan),
+    )
+    tied = partial(tied_answer, model, plan, tolerance)
+    yield _compared(db, run_id, rows, explained, tolerance, request, compare, tied)
     if plan.task == "evaluation":
         yield note("scores", "not measured again; the digests of the shards cover them")
 
@@ -239,7 +261,8 @@ def _compared(
     again: Sequence[Explained] | Iterator[Explained],
     tolerance: float,
     request: VerifyRequest,
-    floors: Sequence[float] | None = None,
+    compare: Callable[..., Iterator[str]],
+    tied: Callable[[ItemOutcome, Sequence[Attribution], Explained], Tie | None] | None = None,
 ) -> Check:
     name, ids = "explained again", [item_id for _, item_id in rows]
     faults: list[str] = []
@@ -252,13 +275,26 @@ def _compared(
         for item_id, made in zip(ids, again, strict=True):
             outcome = outcomes[item_id]
             assert isinstance(outcome, ItemOutcome)
-            found = differences(outcome, stored[item_id], made, tolerance, largest, floors)
+            kept, before = stored[item_id], replace(largest)
+            found = list(compare(outcome, kept, made, largest=largest))
+            if found and tied is not None and (tie := tied(outcome, kept, made)):
+                largest = replace(before, ties=before.ties + 1)
+                found = []
+                if tie.made is not None:
+                    found = list(compare(outcome, kept, tie.made, largest=largest))
             faults += [f"item {item_id!r}: {text}" for text in found]
     except (DamagedRowError, ConfigurationError, ValueError, TypeError, KeyError) as error:
         faults.append(f"the stored sample cannot be read: {error}")
     good = (
         f"{len(ids)} items (seed {request.seed}), {largest.attributions} attributions: largest "
         f"difference of relevance, beyond the stored precision, {largest.relevance:.1e} of the "
-        f"item's largest, of logits {largest.logit:.1e}; tolerance {tolerance:.0e}"
+        f"item's largest, of logits {largest.logit:.1e}; tolerance {tolerance:.0e}{_ties(largest)}"
     )
     return judged(name, faults, good)
+
+
+def _ties(largest: Largest) -> str:
+    if not largest.ties:
+        return ""
+    things = "item is a tie" if largest.ties == 1 else "items are ties"
+    return f"; {largest.ties} {things}: another class or answer is as likely within the tolerance"
