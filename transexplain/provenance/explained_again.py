@@ -69,9 +69,8 @@ def differences(
         reason = made.failure.message if made.failure else "nothing came back"
         yield f"cannot be explained again: {reason}"
         return
-    if said and made.outcome.text != outcome.text:
-        now, then = (str(one.text).partition(DIVIDER)[2] for one in (made.outcome, outcome))
-        yield f"answers {now!r:.80}, stored {then!r:.80}"
+    if said:
+        yield from _other_answer(outcome.text, made.outcome.text)
     scale = max(1.0, *map(abs, outcome.logits)) if outcome.logits else 1.0
     if len(outcome.logits) != len(made.outcome.logits):
         yield f"{len(made.outcome.logits)} logits, stored {len(outcome.logits)}"
@@ -97,6 +96,12 @@ def differences(
         else:
             yield from _far(before, after, tolerance, largest)
     largest.ties += swapped
+
+
+def _other_answer(stored: str | None, made: str | None) -> Iterator[str]:
+    if stored != made:
+        then, now = (str(one).partition(DIVIDER)[2] for one in (stored, made))
+        yield f"answers {now!r:.80}, stored {then!r:.80}"
 
 
 def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> bool:
