@@ -90,11 +90,10 @@ def differences(
         yield f"{len(again)} attributions, stored {len(kept)}"
     swapped = moved and tied
     for key in sorted(again.keys() & kept.keys()):
-        before, after = kept[key], again[key]
-        if _swapped(outcome, before, after, tolerance * scale):
+        if _swapped(outcome, kept[key], again[key], tolerance * scale):
             swapped = True
         else:
-            yield from _far(before, after, tolerance, largest)
+            yield from _far(kept[key], again[key], tolerance, largest)
     largest.ties += swapped
 
 
