@@ -5,7 +5,7 @@ prompt as the second text of a pair is, behind U+001E. Its only logit is the log
 answer. So whatever changes a prompt later (a name that is swapped) leaves the answer as it was.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -54,9 +54,8 @@ class GeneratedCaller(Caller):
 class AnsweredEncoder(PromptEncoder):
     """Encodes prompts with the answers to them; what stands behind U+001E is an answer given."""
 
-    generate: Callable[[Sequence[int], "NearbyAnswer | None"], list[int]]
+    model: LanguageModel  #: that answers
     count: int  #: tokens of an answer at most
-    ends: Collection[int]  #: tokens that end an answer
 
     def encode(
         self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
@@ -75,11 +74,14 @@ class AnsweredEncoder(PromptEncoder):
             except ItemError as error:
                 found[place] = failure(item, error)
         made = super().encode([*prompts.values()], long_text=long_text, max_length=max_length)
-        for place, prompt in zip(prompts, made, strict=True):
+        encoded = dict(zip(prompts, made, strict=True))
+        said = self._generated({n: one for n, one in encoded.items() if n not in given})
+        for place, prompt in encoded.items():
             try:
                 answered = prompt
                 if isinstance(prompt, Encoded):
-                    answered = self._answered(items[place], prompt, given.get(place))
+                    text = given.get(place) or self._text(prompt, said[place])
+                    answered = self._answered(items[place], prompt, text)
                 found[place] = answered
             except ItemError as error:
                 found[place] = failure(items[place], error)
@@ -93,10 +95,32 @@ class AnsweredEncoder(PromptEncoder):
             given[place] = answer[0]
         return prompt
 
-    def _answered(self, item: Item, prompt: Encoded, given: str | None) -> Encoded:
+    def _generated(self, prompts: Mapping[int, Encoded | ItemFailure]) -> dict[int, list[int]]:
+        """The tokens behind each prompt; none where there is no room for any."""
+        found: dict[int, list[int]] = {}
+        together: dict[int, list[int]] = {}
+        for place, one in prompts.items():
+            if isinstance(one, Encoded):
+                ids: list[int] = one.inputs["input_ids"].tolist()
+                if self._left(ids) == self.count:
+                    together[place] = ids
+                else:
+                    found[place] = self._behind(ids)
+        answers = self.model.generate_together([*together.values()], self.count)
+        return found | dict(zip(together, answers, strict=True))
+
+    def _behind(self, ids: Sequence[int], nearby: "NearbyAnswer | None" = None) -> list[int]:
+        room = self._left(ids)
+        return self.model.generate(ids, room, chosen=nearby) if room else []
+
+    def _left(self, ids: Sequence[int]) -> int:
+        """How many tokens there may be behind a prompt."""
+        most = self.count if self.limit is None else self.limit - len(ids)
+        return max(0, min(self.count, most))
+
+    def _answered(self, item: Item, prompt: Encoded, text: str) -> Encoded:
         before: list[int] = prompt.inputs["input_ids"].tolist()
         content = str(prompt.item.content)
-        text = self._said(before, content) if given is None else given
         ids, tokens = self.read(content + text)
         if ids[: len(before)] != before:
             raise ItemError(
@@ -132,22 +156,22 @@ class AnsweredEncoder(PromptEncoder):
         """
         before, _ = self.read(prompt)
         whole = self.read(prompt + answer)[0] if answer else before
-        nearby = NearbyAnswer(len(before), whole[len(before) :], self.ends, share)
-        return self._said(before, prompt, nearby), nearby.nearest
+        nearby = NearbyAnswer(len(before), whole[len(before) :], self.model.ends, share)
+        return self._said(before, prompt, self._behind(before, nearby)), nearby.nearest
 
-    def _said(self, before: list[int], content: str, nearby: "NearbyAnswer | None" = None) -> str:
-        """What the model says behind a prompt; raises ItemError.
+    def _text(self, prompt: Encoded, made: Sequence[int]) -> str:
+        return self._said(prompt.inputs["input_ids"].tolist(), str(prompt.item.content), made)
+
+    def _said(self, before: list[int], content: str, made: Sequence[int]) -> str:
+        """What the tokens that were `made` behind a prompt say; raises ItemError.
 
         Its end is left out where the text would not be read as the same tokens again, as with the
         half of a character: a changed prompt has its answer as text.
         """
-        if self.limit is not None and len(before) >= self.limit:
+        if not self._left(before):
             raise ItemError(
                 "too-long", f"behind a prompt of {len(before)} tokens there is no room for more"
             )
-        made = self.generate(before, nearby)
-        if self.limit is not None:
-            made = made[: self.limit - len(before)]
         begun = before[-_BEHIND:]
         front = len(self._decoded(begun))
         for count in range(len(made), 0, -1):
@@ -242,8 +266,7 @@ def generating(model: LanguageModel, count: int, source: str | None = None) -> L
         takes=encoder.takes,
     )
     answered.count = count
-    answered.ends = model.ends
-    answered.generate = lambda ids, nearby: model.generate(ids, count, chosen=nearby)
+    answered.model = model
     caller = reader.caller
     assert isinstance(caller, AnswerCaller)
     own: dict[str, Any] = {one.name: getattr(caller, one.name) for one in fields(Caller)}

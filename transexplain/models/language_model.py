@@ -1,7 +1,7 @@
 """A language model as the engine needs it: its answers are tokens, each at one position."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -12,8 +12,16 @@ from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.answer_reading import AnswerCaller, LanguageKind, Value
 from transexplain.models.assemble import Origin, checked_tokenizer, padding_of, ref_of
 from transexplain.models.calling import Caller, eval_mode, logits_of
+from transexplain.models.generation import (
+    Chosen,
+    TogetherGeneration,
+    ends_of,
+    generated,
+    until_end,
+)
 from transexplain.models.input_layer import Sites, find_embeddings
 from transexplain.models.input_layer_search import FORWARD_ERRORS, first_sites, text_sites
+from transexplain.models.invariance import tolerance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.picture_prompts import (
     PromptPictures,
@@ -144,13 +152,12 @@ class LanguageModel:
             logits = self._caller.next_logits(self.reader.module, batch.inputs, position)
         return int(logits[0].argmax())
 
-    @torch.no_grad()
     def generate(
         self,
         ids: Sequence[int],
         count: int,
         picture: torch.Tensor | None = None,
-        chosen: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+        chosen: Chosen | None = None,
     ) -> list[int]:
         """At most `count` tokens that the model goes on with, each the likeliest; the end token
         and what would stand behind it left out. `picture` (3, H, W) is that of the prompt, and
@@ -158,52 +165,35 @@ class LanguageModel:
 
         Raises EngineError for a masked model, and one that cannot generate.
         """
-        if self.kind == "masked" or not callable(getattr(self.module, "generate", None)):
-            raise EngineError(f"{self!r} generates no text")
+        self._check_generates()
         device = self.encoder.device
         given = torch.tensor([list(ids)], device=device)
         more = {} if picture is None else {PICTURE: picture[None].to(device)}
-        with eval_mode(self.module):
-            found = self.module.generate(  # type: ignore[operator]
-                given,
-                attention_mask=torch.ones_like(given),
-                **more,
-                logits_processor=[] if chosen is None else [chosen],
-                generation_config=_greedy(self.module, count),
-            )[0].tolist()
+        found = generated(self.module, given, count, more=more, chosen=chosen)[0].tolist()
         begun = 1 if self.kind == "encoder-decoder" else len(ids)
-        answer: list[int] = found[begun:]
-        ends = self.ends
-        stop = next((place for place, one in enumerate(answer) if one in ends), len(answer))
-        return answer[:stop]
+        return until_end(self.module, found[begun:])
+
+    def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+        """What `generate` goes on with behind each prompt of a causal model, many at once.
+
+        Raises EngineError as it does.
+        """
+        self._check_generates()
+        with _LOCK:
+            together: TogetherGeneration = self.reader.measured.setdefault(
+                "generation",
+                TogetherGeneration(self.module, self.encoder.device, tolerance_of(self.reader)),
+            )
+        return together.answers(prompts, count)
+
+    def _check_generates(self) -> None:
+        if self.kind == "masked" or not callable(getattr(self.module, "generate", None)):
+            raise EngineError(f"{self!r} generates no text")
 
     @property
     def ends(self) -> set[int]:
         """The tokens that end a text."""
-        return _ends(self.module)
-
-
-def _ends(module: Any) -> set[int]:
-    """The tokens that end a text."""
-    own = getattr(module, "generation_config", None)
-    found = getattr(own, "eos_token_id", None)
-    found = getattr(module.config, "eos_token_id", None) if found is None else found
-    return {found} if isinstance(found, int) else set(found or ())
-
-
-def _greedy(module: Any, count: int) -> Any:
-    """Of the model's own settings only what begins and ends a text: the likeliest token follows."""
-    from transformers import GenerationConfig
-
-    names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-    own = getattr(module, "generation_config", None)
-    kept: dict[str, Any] = {}
-    for name in names:
-        found = getattr(own, name, None)
-        kept[name] = getattr(module.config, name, None) if found is None else found
-    if kept["pad_token_id"] is None:
-        kept["pad_token_id"] = next(iter(_ends(module)), 0)
-    return GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, **kept)
+        return ends_of(self.module)
 
 
 def kind_of(module: Any) -> LanguageKind:
