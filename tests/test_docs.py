@@ -121,6 +121,7 @@ def test_every_path_of_the_page_on_the_papers_exists() -> None:
     assert [path for path in paths if not (ROOT / path).is_file()] == []
 
 
+@pytest.mark.exhaustive
 def test_every_test_of_the_page_on_the_papers_is_there() -> None:
     named = named_tests(PAPERS.read_text(encoding="utf-8"))
     assert len(named) > 60

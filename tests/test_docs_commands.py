@@ -157,6 +157,7 @@ def test_every_block_of_the_readme_and_the_first_tutorial_runs(
     assert list((tmp_path / "audits").glob("*.html"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("default::UserWarning")  # what is to be known before an audit
 def test_every_block_of_the_page_on_notebooks_runs(
     quick_demo: Path, tmp_path: Path, call: Call

@@ -92,6 +92,7 @@ def module_level_imports(tree: ast.Module) -> Iterator[str]:
             yield node.module or ""
 
 
+@pytest.mark.exhaustive
 def test_no_module_but_the_loop_of_a_fit_and_the_pages_begins_with_an_optional_package() -> None:
     found: dict[str, set[str]] = {}
     for package in ("transexplain", "workers", "orchestrator", "migrations"):

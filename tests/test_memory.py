@@ -234,6 +234,7 @@ def test_an_item_that_no_way_has_room_for_costs_only_itself(
     assert second.failure.message.startswith("item 'i1' alone needs more memory than there is")
 
 
+@pytest.mark.exhaustive
 def test_a_trace_that_there_is_no_room_for_leaves_the_step_eager(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

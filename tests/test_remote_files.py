@@ -190,6 +190,7 @@ def test_refused_credentials_are_told_at_once_and_never_shown(s3: FaultyS3) -> N
     assert read(url) == b"1"
 
 
+@pytest.mark.exhaustive
 def test_credentials_that_are_renewed_in_their_file_are_taken(
     s3: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_any_number_of_shards_gives_the_same(tmp_path: Path, shards: int) -> Non
         assert parts[key] == pytest.approx(value, abs=1e-9)
 
 
+@pytest.mark.exhaustive
 def test_the_audited_model_is_bit_for_bit_as_before(tmp_path: Path) -> None:
     prepared = prepare(tmp_path)
     before = {name: one.clone() for name, one in prepared.model.module.state_dict().items()}

@@ -109,6 +109,7 @@ def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
             assert one.without == tuple("yes" if way[0] > 0 else "no" for way in by_hand)
 
 
+@pytest.mark.exhaustive
 def test_a_model_that_sees_the_region_has_an_effect_and_another_none(tmp_path: Path) -> None:
     found = {}
     for weight in (6.0, 0.0):

@@ -163,6 +163,7 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
     assert {one.nodes for one in shown} == {()}, "texts have no nodes"
 
 
+@pytest.mark.exhaustive
 def test_a_hook_blanks_whole_words_and_keeps_places(tmp_path: Path) -> None:
     made = run(tmp_path, redact=REDACT, targets=["predicted"])
     with open_database(made.url) as db:

@@ -38,6 +38,7 @@ def rows(first: int, count: int) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.exhaustive
 def test_a_revision_is_pinned_to_its_commit(hub: HubHere, tmp_path: Path) -> None:
     files = {f"data/{number}.parquet": rows(40 * number, 40 - 38 * number) for number in (0, 1)}
     first = hub.push({**files, "README.md": b"#"})

@@ -161,6 +161,7 @@ def test_ids_that_stand_twice_in_few_rows_are_refused(tmp_path: Path) -> None:
         plan_dataset(spec, tmp_path / "other")
 
 
+@pytest.mark.exhaustive
 def test_auto_copies_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "data.jsonl", rows())
     spec = DatasetSpec(source=str(path))

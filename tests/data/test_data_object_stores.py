@@ -81,6 +81,7 @@ def test_no_piece_has_rows_of_two_shards(shard: int, piece: int) -> None:
     assert rows_of_piece(shard) == piece and shard % piece == 0
 
 
+@pytest.mark.exhaustive
 def test_pieces_hold_what_the_snapshot_holds(s3: FaultyS3, table: Path, tmp_path: Path) -> None:
     local = prepare(spec_of(table), tmp_path / "snapshots")
     remote = at_store(local, 100)
@@ -373,6 +374,7 @@ def test_pictures_in_tars_and_parquet_columns_at_urls(
             assert s3.given - before == sum(path.stat().st_size for path in files)
 
 
+@pytest.mark.exhaustive
 def test_a_manifest_lies_in_the_store_too(
     s3: FaultyS3, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path):
     assert first.fingerprint == second.fingerprint
 
 
+@pytest.mark.exhaustive
 def test_a_snapshot_is_written_once(source: Path, tmp_path: Path, monkeypatch):
     spec = DatasetSpec(source=str(source))
     first = prepare(spec, tmp_path / "a")

@@ -167,6 +167,7 @@ def test_the_values_gradient_takes_the_kernels_place(name: str) -> None:
     close(outputs(alone, step, seed), outputs(plain, step, seed), rtol=1e-7)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("fused")
 def test_values_of_32_and_64_bits_keep_the_kernel() -> None:
     assert with_value_gradients(step_for("BERT").traced().traced) is None

@@ -128,6 +128,7 @@ def test_at_least_95_in_100_are_traced() -> None:
     assert len(UNTRACED) <= 0.05 * len(COVERED)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", only("attnlrp", of=COMPOSITES))
 def test_every_composite(method: str) -> None:
     model, batch = batch_of("ViT", 0, 1)
@@ -143,6 +144,7 @@ def test_every_composite_of_other_models(name: str, subtests: pytest.Subtests) -
             check_equal(step_of(model, batch, method), model, batch, method)
 
 
+@pytest.mark.exhaustive
 def test_ledgers_close_and_amplification_is_kept() -> None:
     model, batch = batch_of("BERT", 0, 1)
     form: dict[str, Any] = {"gamma_form": "transexplain", "epsilon": 1e-6}  # may amplify

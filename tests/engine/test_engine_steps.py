@@ -75,6 +75,7 @@ def test_a_text_explained_again_is_replayed_with_the_same_result(bert: LoadedMod
             assert abs(other.ledger.gap) <= 1e-12 * other.ledger.magnitude
 
 
+@pytest.mark.exhaustive
 def test_the_second_time_is_a_replay(bert: LoadedModel) -> None:
     kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0, 1))
     (eager, was), (replayed, again) = positions(kept, step), positions(kept, step)
@@ -106,6 +107,7 @@ def test_large_batches_stay_eager_on_a_cpu(bert: LoadedModel) -> None:
     assert not any(positions(kept, step)[1] for _ in range(3))
 
 
+@pytest.mark.exhaustive
 def test_a_mask_that_hides_something_gets_a_trace_of_its_own(bert: LoadedModel) -> None:
     kept = steps_of(bert)
     even = step_for(bert, batch_of(bert, 0, 1))

@@ -86,6 +86,7 @@ def test_a_curve_starts_at_the_logit_and_its_area_is_its_mean(
     assert example.area(np.linspace(1.0, 0.0, 10)) == pytest.approx(0.5)
 
 
+@pytest.mark.exhaustive
 def test_the_example_runs_on_a_few_digits(
     example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def gated(db: Database, run_id: str, limit: float) -> Check:
     return one
 
 
+@pytest.mark.exhaustive
 def test_the_lowest_ratio_of_any_category_is_what_counts(db: Database) -> None:
     """20 of 40 against 30 of 40 by sex; women of b: 5 of 20 against 15 of 20."""
     people = [("f", "a", 20, 15), ("f", "b", 20, 5), ("m", "a", 20, 15), ("m", "b", 20, 15)]

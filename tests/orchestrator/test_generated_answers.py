@@ -129,6 +129,7 @@ def make_audit(folder: Path, planted: float = 1.5, **keys: Any) -> Path:
     return path
 
 
+@pytest.mark.exhaustive
 def test_an_audit_refuses_what_answers_have_not(call: Call, tmp_path: Path) -> None:
     path = str(make_audit(tmp_path))
     for wrong, message in (

@@ -68,6 +68,7 @@ def test_answers_of_groups_are_counted_with_their_f1(call: Call, tmp_path: Path)
     assert "Mean F1" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 def test_audits_of_answers_refuse_by_name(call: Call, tmp_path: Path) -> None:
     alone = {"source": str(tmp_path / "texts.jsonl"), "text": "context"}
     for keys, message in (

@@ -51,6 +51,7 @@ def audited(model: Any, data: Any, **keys: Any) -> te.AuditResult:
         return te.audit(model, data, **{**QUICK, **keys})
 
 
+@pytest.mark.exhaustive
 def test_te_audit_finds_what_the_command_line_finds(tmp_path: Path, call: Any) -> None:
     spec = make_audit(tmp_path, items=16)
     assert call("run", str(spec))[0] == 0
@@ -118,6 +119,7 @@ def columns() -> dict[str, Any]:
 KINDS = ("pairs", "dictionaries", "frame", "categories", "section")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", only("frame", of=KINDS))
 def test_data_in_memory_are_the_same_items(model: Any, kind: str) -> None:
     data, keys = columns()[kind]
@@ -172,6 +174,7 @@ def test_a_pipeline_and_a_directory(pair: tuple[Any, Any], bert_dir: Path) -> No
     assert found.summary.audited.dtype == "float64"
 
 
+@pytest.mark.exhaustive
 def test_labels_are_matched_by_name_and_that_is_reported(model: Any) -> None:
     rows = [(text, place % 3) for place, text in enumerate(texts(9))]
     with pytest.warns(UserWarning, match="3 labels of the dataset are no class of the model"):

@@ -298,6 +298,7 @@ def test_plan_says_what_it_costs(call, tmp_path: Path) -> None:
     assert set(found["mentions"]) and max(found["mentions"].values()) <= 40
 
 
+@pytest.mark.exhaustive
 def test_options_of_run_stand_for_keys(call, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("body,stars\na good film,good\nbad,bad\n", encoding="utf-8")
     model = make_audit(tmp_path).parent / "model"

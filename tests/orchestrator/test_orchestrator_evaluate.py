@@ -126,6 +126,7 @@ def test_the_usual_sample(tmp_path: Path) -> None:
         assert reported.data.with_sample_of(60) == reported.data
 
 
+@pytest.mark.exhaustive
 def test_all_methods_leave_out_those_that_are_not_defined(tmp_path: Path) -> None:
     metric = {"name": "fidelity", "items": 1}
     prepared = prepare(tmp_path, {"methods": "all", "metrics": [metric]}, targets="predicted")

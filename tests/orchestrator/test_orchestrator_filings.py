@@ -155,6 +155,7 @@ def test_columns_and_classes_that_do_not_fit_are_refused(
     assert wanted in str(found.value).replace("0 bad, 1 so-so, 2 good", "bad, so-so, good")
 
 
+@pytest.mark.exhaustive
 def test_a_run_from_the_specification_to_the_exports(tmp_path: Path, call: Call) -> None:
     impact = {**IMPACT, "favourable": ["bad", "good"]}
     spec = audit_of(tmp_path, {"impact": impact, "scenario": {"harm": HARM}})

@@ -45,6 +45,7 @@ def test_any_text_gives_xml_that_parses(text: str, name: str, passed: bool) -> N
     assert sum(c not in "\r\n" for c in printed) >= len([c for c in kept if c.isalnum()])
 
 
+@pytest.mark.exhaustive
 def test_the_verb_writes_it_whatever_the_verdict(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'gate.db'}"
     with open_database(url, upgrade=True) as db:

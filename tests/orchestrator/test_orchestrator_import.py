@@ -252,6 +252,7 @@ def test_wrong_options_are_named(
     assert (code, message in printed) == (2, True), printed
 
 
+@pytest.mark.exhaustive
 def test_labels_that_are_never_predicted_are_pointed_out(call: Call, tmp_path: Path) -> None:
     row = {"text": "nice", "tokens": ["nice"], "scores": [1], "prediction": "good", "label": "1"}
     path = write_rows(tmp_path / "rows.jsonl", [row])

@@ -93,6 +93,7 @@ def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path
         assert runs.progress(db, run_id).items_done == 40
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_changed_is_refused_by_name(tmp_path: Path) -> None:
     with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
         assert inputs(prepared)["dataset snapshot"].startswith("PASS")

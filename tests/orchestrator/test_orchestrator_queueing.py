@@ -96,6 +96,7 @@ def test_local_work_on_a_paused_run_says_so_and_goes_on_after(
         assert runs.progress(db, run_id).states["queued"] == 3
 
 
+@pytest.mark.exhaustive
 def test_who_follows_a_paused_run_is_told(
     env: dict[str, str], run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

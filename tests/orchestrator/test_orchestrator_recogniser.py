@@ -80,6 +80,7 @@ def test_from_the_specification_to_the_report(audit: Audit) -> None:
     assert failed(one.checks()) == []
 
 
+@pytest.mark.exhaustive
 def test_hashed_texts_hold_nothing_that_was_found(
     audit: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_a_wrong_schedule_is_refused_when_it_is_added(
     assert schedules.list_schedules(db) == []
 
 
+@pytest.mark.exhaustive
 def test_paths_hold_from_every_folder(
     db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

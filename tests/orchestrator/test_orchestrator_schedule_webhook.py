@@ -195,6 +195,7 @@ def test_a_poster_that_died_after_its_post_repeats_the_key(
     assert len(set(keys)) == 1
 
 
+@pytest.mark.exhaustive
 def test_without_a_secret_nothing_is_posted(
     db: Database,
     settings: Settings,
@@ -226,6 +227,7 @@ def test_a_secret_file_that_is_not_there_is_named(
         signed_post.secret()
 
 
+@pytest.mark.exhaustive
 def test_receivers_of_all_kinds_fail_and_get_it_apart(
     store: Database,
     settings: Settings,

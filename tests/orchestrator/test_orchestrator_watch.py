@@ -157,6 +157,7 @@ def shown(db: Database, *, terminal: bool, run_id: str | None = None, looks: int
     return out.getvalue()
 
 
+@pytest.mark.exhaustive
 def test_watching_shows_runs_workers_and_failures(db: Database, prepared: Prepared) -> None:
     assert shown(db, terminal=False) == "no run runs\n"
     run_id = half_done(db, prepared)
@@ -191,6 +192,7 @@ def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
     assert printed.output.endswith("messages that workers refused: 2 arguments, 3 json\n")
 
 
+@pytest.mark.exhaustive
 def test_what_devices_waited_for_is_shown(
     db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,6 +188,7 @@ def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> N
     assert code == 0 and "explains the label of characters" in printed, printed
 
 
+@pytest.mark.exhaustive
 def test_without_labels_mentions_are_the_entities(call: Call, tmp_path: Path) -> None:
     path = str(audit(tmp_path, labelled=False))
     assert call("run", path)[0] == 0

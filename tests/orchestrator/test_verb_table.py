@@ -39,6 +39,7 @@ EARLY = (
 )
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_request_does_not_wait_for_torch() -> None:
     modules = (
         *EARLY,

@@ -348,6 +348,7 @@ def test_wrong_usages(words: tuple[str, ...], wanted: str, call: Call) -> None:
     assert wanted in printed
 
 
+@pytest.mark.exhaustive
 def test_a_signature_that_is_not_there_and_a_key_that_cannot_sign(
     tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def test_an_honest_mixed_run(tmp_path: Path) -> None:
     assert {one.status for one in found.values()} == {"PASS"}, found
 
 
+@pytest.mark.exhaustive
 def test_one_byte_of_its_weights_or_of_what_it_says(run: Run) -> None:
     path = place(run)
     data = path.read_bytes()

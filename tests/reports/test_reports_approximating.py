@@ -96,6 +96,7 @@ def test_a_mixed_run_points_to_its_section(db: Database) -> None:
     assert any(one.what == "Relevance of these items by lrp" for one in found.untested)
 
 
+@pytest.mark.exhaustive
 def test_redaction_keeps_it_without_the_folder(summary: Summary) -> None:
     shown = redacted(summary, 2)
     assert shown.approximates == NEAR

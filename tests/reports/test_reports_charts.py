@@ -38,6 +38,7 @@ def specifications(document: str) -> list[dict]:
     return [json.loads(block) for block in blocks]
 
 
+@pytest.mark.exhaustive
 def test_charts_are_what_the_schema_of_vega_lite_allows(db: Database) -> None:
     document = render_html(summarise(db, biased_run(db)))
     drawn = [one for one in specifications(document) if "layer" in one]
@@ -84,6 +85,7 @@ def test_the_places_of_a_text_are_drawn_with_their_means(db: Database) -> None:
     assert "+0.255 at the beginning" in drawing.label
 
 
+@pytest.mark.exhaustive
 def test_a_run_without_places_says_so_and_draws_none(db: Database) -> None:
     summary = summarise(db, biased_run(db))
     older = replace(summary, classes=tuple(replace(v, positions=()) for v in summary.classes))

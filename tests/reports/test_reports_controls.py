@@ -48,6 +48,7 @@ def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
     return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
 
 
+@pytest.mark.exhaustive
 def test_all_three_controls_are_in_every_format(db: Database) -> None:
     found = summary(db)
     assert found.groups is not None

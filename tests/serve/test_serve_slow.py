@@ -56,6 +56,7 @@ def test_the_sections_are_those_of_the_report(
     assert client.get(f"{link('runs', run_id, 'report')}?section=none").status_code == 422
 
 
+@pytest.mark.exhaustive
 def test_the_run_page_opens_what_it_lacks_and_leads_there_without_a_script(
     client: TestClient, run_id: str
 ) -> None:

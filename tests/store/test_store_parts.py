@@ -260,6 +260,7 @@ def test_any_items_come_back(items: list[Any]) -> None:
     assert all(map(same, (one for _, one in part.attributions()), attributions))
 
 
+@pytest.mark.exhaustive
 def test_parts_have_a_limit_of_items_and_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     many = make_result(Shard(index=0, start=0, stop=2500))
     assert [len(part) for part in read_back(many)] == [1024, 1024, 452]

@@ -88,6 +88,7 @@ def test_agreement_is_that_of_the_attributions(tmp_path: Path) -> None:
     assert trained.agreement.relative_error == pytest.approx(np.median(errors), rel=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_an_explainer_learns(tmp_path: Path) -> None:
     """Its error on items held out falls to less than half of what silence has."""
     plan = explained(text_plan, tmp_path, "separate", fit=replace(SHORT, epochs=40))

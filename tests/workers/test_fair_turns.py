@@ -90,6 +90,7 @@ def test_a_run_that_comes_later_is_not_behind_the_messages_of_the_first(db: Data
     assert pool.done[first] <= 9
 
 
+@pytest.mark.exhaustive
 def test_a_slow_tenant_and_a_fast_one_have_half_of_the_workers_each(db: Database) -> None:
     slow, fast = start(db, 40), start(db, 200)
     pool = Pool(db, 4, {slow: 40.0, fast: 2.0})
@@ -98,6 +99,7 @@ def test_a_slow_tenant_and_a_fast_one_have_half_of_the_workers_each(db: Database
     assert 0.45 < pool.done[fast] * 2.0 / in_time < 0.55
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_are_divided_by_share(db: Database, workers: int) -> None:
     three, one = start(db, 100, share=3.0), start(db, 100)

@@ -458,6 +458,7 @@ def test_what_is_read_and_not_taken_is_bounded(texts: Prepared) -> None:
     assert spans == [(256 * number, 256 * (number + 1)) for number in range(9)]
 
 
+@pytest.mark.exhaustive
 def test_who_waits_for_items_sees_a_stop_and_does_not_hang(texts: Prepared) -> None:
     from transexplain.explaining import Stopped
 

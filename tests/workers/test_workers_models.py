@@ -68,6 +68,7 @@ def test_the_same_bytes_elsewhere_are_the_same_model(tmp_path: Path, loads: list
     assert loads == ["a", "a"]
 
 
+@pytest.mark.exhaustive
 def test_a_load_without_memory_lets_the_others_go_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,7 @@ def wait_until_lost(keeper: LeaseKeeper) -> None:
     assert keeper.should_stop()
 
 
+@pytest.mark.exhaustive
 def test_the_lease_is_renewed_while_there_is_progress(db: Database, prepared: Prepared) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 2.0)

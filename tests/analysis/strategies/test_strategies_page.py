@@ -86,6 +86,7 @@ def test_no_name_in_a_page_becomes_markup_or_script(db: Database) -> None:
         assert name in shown.text, name
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", only(text_run, of=[text_run, picture_run]))
 def test_tags_are_balanced(db: Database, make) -> None:
     stack = []
@@ -98,6 +99,7 @@ def test_tags_are_balanced(db: Database, make) -> None:
     assert stack == []
 
 
+@pytest.mark.exhaustive
 def test_pictures_are_shown_with_their_heatmaps(db: Database, tmp_path: Path) -> None:
     found = report(db, picture_run(db, root=tmp_path))
     for name in found.exemplars["cat"]:
@@ -118,6 +120,7 @@ def test_every_point_is_drawn_once(db: Database) -> None:
     assert [colour for _, colour in paths] == ["0", "1", "0"]
 
 
+@pytest.mark.exhaustive
 def test_the_json_has_what_the_page_says(db: Database) -> None:
     found = report(db, picture_run(db))
     document = json.loads(STRATEGY_REPORTS.load("json")(found))
