@@ -85,7 +85,7 @@ def test_audits_of_answers_refuse_by_name(call: Call, tmp_path: Path) -> None:
 def on_queue(env: dict[str, str], folder: Path, path: Path) -> None:
     """Submit an audit, and start a worker by hand that ends when nothing waits."""
     run_here(env, folder, "submit", str(path))
-    worker = command("worker", "--device", "cpu", "--until-idle", "--linger", "20")
+    worker = command("worker", "--device", "cpu", "--until-idle", "--linger", "5")
     done = subprocess.run(
         worker, env=env, cwd=folder, capture_output=True, text=True, timeout=240, check=False
     )

@@ -25,7 +25,6 @@ from transexplain.store.result_tables import run_metric
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from workers.app import make_app
-from workers.message_guard import TASK
 from workers.queue_names import queues_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -332,9 +331,15 @@ def test_every_line_of_a_worker_about_a_shard_names_it(
         worker.terminate()
         assert worker.wait(timeout=60) == 0, log.read_text(encoding="utf-8")
     lines = log.read_text(encoding="utf-8").splitlines()
-    about = [line for line in lines if TASK in line or "shard ended" in line]
-    about = [line for line in about if "Task " in line or "shard ended" in line]
-    assert len(about) == 3 * 2, "received, ended, succeeded"
+    marks = ("received", " succeeded in ", "shard ended")
+    about = [
+        line
+        for line in lines
+        if any(mark in line for mark in marks) and ("Task " in line or "shard ended" in line)
+    ]
+    counts = [sum(mark in line for line in about) for mark in marks]
+    # on a machine that is busy a message may be sent again, and does nothing
+    assert counts[0] >= 2 and counts[1:] == [2, 2], counts
     for line in about:
         fields = _fields(line, form)
         assert fields["shard"] in ("0", "1") and fields["run"] and fields["worker"], line

@@ -62,10 +62,11 @@ def test_inspect_and_events_show_every_shard(url: str, tmp_path: Path) -> None:
         assert [one.attempt for one in shards.list_shards(fleet.db, run_id)] == [1] * 3
 
 
-@pytest.mark.parametrize("terminate", [True, False])
+@pytest.mark.parametrize(("broker", "terminate"), [("redis_url", True), ("amqp_url", False)])
 def test_revoke_cancels_a_shard_that_waits_and_one_that_is_worked_on(
-    url: str, tmp_path: Path, terminate: bool
+    broker: str, terminate: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    url = request.getfixturevalue(broker)
     with celery_fleet(url, tmp_path, CHAOS_SLOWLY="1.0", TRANSEXPLAIN_LEASE_SECONDS="3") as fleet:
         run_id = fleet.submit(items=48, shard_size=16, batch_tokens=32, evaluation={"items": 0})
         purge(fleet, run_id)
