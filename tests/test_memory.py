@@ -11,7 +11,7 @@ from everyday import only
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.engine import compiled
+from transexplain.engine import compiled, steps
 from transexplain.engine.steps import Steps
 from transexplain.engine.traced import Traced
 from transexplain.explaining import Explained, Request, batch_sizes, explain_items
@@ -159,8 +159,9 @@ def test_the_quarantined_are_failures_in_their_place() -> None:
 # --- replays, which hold memory of their own
 
 
-def replaying() -> tuple[LoadedModel, Steps]:
-    """A model whose steps are replayed from the second time on."""
+def replaying(monkeypatch: pytest.MonkeyPatch) -> tuple[LoadedModel, Steps]:
+    """A model whose steps are replayed from the second time on, however long that takes."""
+    monkeypatch.setattr(steps, "_TIMED", 0)
     module = bert(id2label={0: "bad", 1: "so-so", 2: "good"}).double()
     model = te.wrap(module, tokenizer=wordpiece(), modality="text")
     kept = model.steps["steps"] = Steps(earned={"cpu": 1e-9})
@@ -202,7 +203,7 @@ APART = ["good film", "a nice film x", "a nice film"]
 def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
     monkeypatch: pytest.MonkeyPatch, freed: list[int], options: dict[str, Any]
 ) -> None:
-    model, kept = replaying()
+    model, kept = replaying(monkeypatch)
     texts = [*APART, LONG] if options else APART
     for _ in range(2):
         wanted = explained(model, texts, batch_tokens=1, **options)
@@ -222,7 +223,7 @@ def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
 def test_an_item_that_no_way_has_room_for_costs_only_itself(
     monkeypatch: pytest.MonkeyPatch, freed: list[int]
 ) -> None:
-    model, _ = replaying()
+    model, _ = replaying(monkeypatch)
     for _ in range(2):
         explained(model, APART, batch_tokens=1)
     met = short_of_memory(monkeypatch, 6, eager=True)
@@ -241,7 +242,7 @@ def test_a_trace_that_there_is_no_room_for_leaves_the_step_eager(
     def no_room(*_: Any) -> Any:
         raise out_of_cuda()
 
-    model, kept = replaying()
+    model, kept = replaying(monkeypatch)
     wanted = explained(model, APART)
     monkeypatch.setattr(compiled, "on_device", no_room)
     with caplog.at_level(logging.WARNING):
