@@ -68,7 +68,8 @@ def _before(store: "Database", run_id: str) -> str:
     found = runs.get(store, run_id)
     if found.previous is None:
         raise ConfigurationError(
-            f"run {found.id} names no run before it; give the id of one, or run with --previous"
+            f"run {found.id} does not name a run before it; give the id of one in place of "
+            "`previous`, or make runs with `transexplain run --previous RUN`"
         )
     return found.previous
 

@@ -1,7 +1,7 @@
 """Verbs that start and continue audits: validate, plan, run, submit, resume, retry, cancel."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
@@ -58,13 +58,24 @@ def validate(
     typer.echo(
         f"{verdict}: {counted(plan.dataset.rows, 'item')} in "
         f"{counted(len(prepared.shards), 'shard')}, "
-        f"model of {plan.model.modality} with classes {', '.join(plan.model.classes[:10])}, "
+        f"model of {plan.model.modality} with {classes_shown(plan.model.classes)}, "
         f"plan {plan.digest[:12]}"
     )
     if prepared.labels:
         typer.echo(f"labels: {prepared.label_summary()}")
     if too_many:
         raise typer.Exit(_FAILED_ITEMS)
+
+
+_CLASSES = 10  #: that are named
+
+
+def classes_shown(names: Sequence[str]) -> str:
+    """The names of a model's classes, the first ten of many."""
+    shown = ", ".join(names[:_CLASSES])
+    if len(names) > _CLASSES:
+        return f"{len(names):,} classes ({shown}, ...)"
+    return f"{'class' if len(names) == 1 else 'classes'} {shown}"
 
 
 def plan(

@@ -14,6 +14,7 @@ from transexplain.registry import Registry
 from transexplain.remote_paths import AnyPath, write_whole
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
+from transexplain.reports.phrasing import counted
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
 from transexplain.reports.runs_compared import DriftSummary
@@ -188,8 +189,8 @@ def _closing(summary: Summary) -> list[Statement]:
     if found is None:
         return []
     text = (
-        f"ledgers of {found.attributions} attributions: largest |gap| {found.worst:.1e}, "
-        f"mean {found.mean:.1e} of the sum of |terms|"
+        f"ledgers of {counted(found.attributions, 'attribution')}: "
+        f"largest |gap| {found.worst:.1e}, mean {found.mean:.1e} of the sum of |terms|"
     )
     return [Statement(kind="fact", text=text)]
 

@@ -15,6 +15,7 @@ from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError
+from transexplain.reports.phrasing import counted
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.plans import AT_POSITIONS, AuditPlan, CheckPlan, Shard
 
@@ -26,6 +27,7 @@ _READ, _READ_PICTURES = 5_000, 200
 #: forward passes that an explanation is worth, and that a swapped text takes
 _EXPLAINED, _SWAPPED = 3, 2 * NAMES - 1
 _NORMAL = 1.96  #: quantile of a 95 % interval
+_SHOWN = 3  #: names of a warning
 _NAMES_READ = 300  #: of a group, when their word pieces are looked at
 #: standard deviation of a text's difference between names of two groups, in logits: few are larger
 _WIDE = 0.6
@@ -136,6 +138,30 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
     if failed is not None and not read:
         raise ConfigurationError(f"groups.recogniser fails on every text: {failed.message}")
     return seen
+
+
+def shared_names(plan: AuditPlan) -> Iterator[str]:
+    """A warning where names belong to two groups that are compared with each other."""
+    terms = {
+        group.name: {term.casefold(): term for term in group.terms}
+        for group in plan.groups
+        if group.terms
+    }
+    shared: dict[str, str] = {}
+    for group, reference in references_of(plan.reference, terms).items():
+        for other in reference.groups:
+            both = sorted(terms[group].keys() & terms[other].keys())
+            shared.update({one: f"{terms[group][one]}: {group}, {other}" for one in both})
+    if not shared:
+        return
+    few = list(shared.values())[:_SHOWN] if plan.privacy is None else []
+    named = f" ({'; '.join(few)}{'; ...' if len(shared) > len(few) else ''})" if few else ""
+    is_, its = ("is", "its mentions count") if len(shared) == 1 else ("are", "their mentions count")
+    yield (
+        f"{counted(len(shared), 'name')} {is_} in two groups that are compared with each other"
+        f"{named}: {its} for both and hide what sets them apart. Give each name to one group, or "
+        "leave it out of the lexicon"
+    )
 
 
 def shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:

@@ -51,6 +51,20 @@ def test_a_folder_gives_its_pictures_sorted_with_labels(folder, load):
     assert items[1].content.size == (8, 6)
 
 
+def test_files_that_are_no_pictures_are_counted(folder, tmp_path):
+    (folder / "labels.tsv").unlink()
+    assert prepared(folder, tmp_path).read_as == ()
+    for name in ("scan.tiff", "a/scan.TIFF", "phone.heic", ".DS_Store"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    (line,) = prepared(folder, tmp_path).read_as
+    assert line.startswith("3 files are left out (2 .tiff, 1 .heic): pictures are files that end")
+
+
+def prepared(folder, tmp_path):
+    return prepare(DatasetSpec(source=f"imagefolder:{folder}"), tmp_path / "snapshots")
+
+
 def test_every_picture_is_hashed(folder, tmp_path):
     import pyarrow.parquet as pq
 

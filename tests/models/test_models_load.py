@@ -284,6 +284,17 @@ def text_of(name: str, text: str) -> Callable[[Path], None]:
     return write
 
 
+def numbers_beyond_the_model(folder: Path) -> None:
+    """The tokenizer of a larger vocabulary."""
+    path = folder / "tokenizer.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    words = found["model"]["vocab"]
+    found["model"]["vocab"] = {
+        word: number if word.startswith("[") else number + 5_000 for word, number in words.items()
+    }
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
 AUTO = {"AutoModelForSequenceClassification": "evil.Model"}
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "no weights": (no_weights, "holds no weights; expected model.safetensors"),
@@ -305,6 +316,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "not a classifier": (config(model_type="whisper"), "no sequence, token or image classifier"),
     "no tokenizer": (remove("tokenizer.json"), "holds no tokenizer"),
     "broken tokenizer": (text_of("tokenizer.json", "{}"), "tokenizer in .* cannot be loaded"),
+    "another tokenizer": (numbers_beyond_the_model, "the tokenizer of another model; save the"),
     "adapter": (text_of("adapter_config.json", "{}"), "adapter"),
 }
 

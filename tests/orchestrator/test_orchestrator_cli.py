@@ -15,6 +15,7 @@ from PIL import Image
 from tiny_audit import make_audit
 
 import transexplain as te
+from orchestrator.cli.run_commands import classes_shown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,6 +55,27 @@ def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> No
     assert code == 0 and "ok: 40 items in 5 shards" in printed
     assert "data: all 40 rows were read and encoded" in printed and "no row fails" in printed
     assert not (tmp_path / "transexplain.db").exists()
+
+
+def test_validate_warns_of_names_in_two_groups(call, tmp_path: Path) -> None:
+    spec = str(make_audit(tmp_path))
+    assert "in two groups" not in call("validate", spec)[1]
+    lexicon = {"things": ["film", "x", "Nice"], "praise": ["nice", "good"]}
+    (tmp_path / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    code, printed = call("validate", spec)
+    assert code == 0
+    assert (
+        "1 name is in two groups that are compared with each other (nice: praise, things): its "
+        "mentions count for both"
+    ) in " ".join(printed.split())
+    assert "nice: praise" not in call("validate", spec, "--set", "store_text=none")[1]
+
+
+def test_long_lists_of_classes_are_cut_and_counted() -> None:
+    assert classes_shown(["LABEL_0"]) == "class LABEL_0"
+    assert classes_shown(["bad", "good"]) == "classes bad, good"
+    shown = classes_shown([f"LABEL_{number}" for number in range(1_000)])
+    assert shown.startswith("1,000 classes (LABEL_0, ") and shown.endswith("LABEL_9, ...)")
 
 
 def document(printed: str) -> dict[str, Any]:

@@ -176,7 +176,8 @@ class ImageFolderSource:
         self.root = str(self._root)
         self.modality: Modality = "image"
         self.numbered, self.named, self.marked = False, True, False
-        self._names = self._find(location)
+        self._names, others = self._find(location)
+        self.left_out = _left_out(others)
 
     def files(self) -> Sequence[AnyPath]:
         """The pictures in order of their relative paths."""
@@ -197,12 +198,14 @@ class ImageFolderSource:
             else:
                 yield Record(name, index, name, label, "{}", sha256, None, None)
 
-    def _find(self, location: str) -> list[str]:
+    def _find(self, location: str) -> tuple[list[str], Counter[str]]:
+        """The pictures, and how many files there are of each other suffix."""
         others: Counter[str] = Counter()
         if isinstance(self._root, RemotePath):
             listed = names_below(self._root)
             names = [one for one in listed if PurePosixPath(one).suffix.lower() in SUFFIXES]
-            others.update(PurePosixPath(one).suffix or "no suffix" for one in listed)
+            rest = (PurePosixPath(one).suffix.lower() for one in listed)
+            others.update(one or "no suffix" for one in rest if one not in SUFFIXES)
         else:
             names = self._local_names(self._root, others)
         if not names:
@@ -211,7 +214,7 @@ class ImageFolderSource:
             raise DataSourceError(
                 f"{location!r} holds no pictures ({known}); it holds {found or 'no files'}"
             )
-        return sorted(names)
+        return sorted(names), others
 
     def _local_names(self, root: Path, others: Counter[str]) -> list[str]:
         """The pictures below a folder; files of other suffixes are counted."""
@@ -226,9 +229,19 @@ class ImageFolderSource:
                 suffix = Path(name).suffix.lower()
                 if suffix in SUFFIXES and not name.startswith("."):
                     names.append((here / name).relative_to(root).as_posix())
-                else:
+                elif not name.startswith("."):
                     others[suffix or "no suffix"] += 1
         return names
+
+
+def _left_out(others: Counter[str]) -> str:
+    """Says which files of a folder of pictures are no items; "": there are none."""
+    if not (many := others.total()):
+        return ""
+    kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(5))
+    known = " ".join(sorted(SUFFIXES))
+    what = "1 file is" if many == 1 else f"{many:,} files are"
+    return f"{what} left out ({kinds}): pictures are files that end in {known}"
 
 
 def _refuse(error: OSError) -> None:

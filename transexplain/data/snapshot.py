@@ -240,15 +240,17 @@ def _detected(source: Source) -> Sequence[str]:
 
 
 def _read_as(source: Source) -> tuple[str, ...]:
-    """A line for each detected dialect, with the files that are read so."""
+    """A line for each detected dialect, with its files, and for what is left out."""
     ways: dict[str, list[str]] = {}
     for path, detected in zip(source.files(), _detected(source), strict=False):
         if detected:
             ways.setdefault(detected, []).append(printable(path.name))
-    return tuple(
+    lines = tuple(
         f"{names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {detected}"
         for detected, names in ways.items()
     )
+    left_out: str = getattr(source, "left_out", "")
+    return (*lines, left_out) if left_out else lines
 
 
 def _open_source(spec: DatasetSpec) -> Source:

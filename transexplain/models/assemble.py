@@ -2,7 +2,7 @@
 loader.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -218,6 +218,19 @@ def placed(module: nn.Module) -> tuple[torch.dtype, torch.device]:
     return _dtype(module), _device(module)
 
 
+def _foreign_tokens(embeddings: tuple[nn.Module, ...], inputs: Mapping[str, Tensor]) -> str | None:
+    """What is wrong where the tokenizer gives numbers that no word embedding has; None: nothing."""
+    ids = inputs.get("input_ids")
+    rows = [one.num_embeddings for one in embeddings if isinstance(one, nn.Embedding)]
+    if ids is None or not rows or int(ids.max()) < max(rows):
+        return None
+    return (
+        f"has {max(rows):,} word embeddings, and its tokenizer gives a token the number "
+        f"{int(ids.max()):,}: it is the tokenizer of another model; save the right one in the "
+        "model's folder with save_pretrained"
+    )
+
+
 def _checked_text(
     module: nn.Module,
     caller: Caller,
@@ -240,7 +253,8 @@ def _checked_text(
         _check_logits(module, logits_of(module, caller, inputs), classes, head)
         sites = text_sites(module, caller, embeddings, inputs)
     except FORWARD_ERRORS as error:
-        raise ModelLoadError(f"{type(module).__name__} fails on a short text: {error}") from error
+        why = _foreign_tokens(embeddings, inputs) or f"fails on a short text: {error}"
+        raise ModelLoadError(f"{type(module).__name__} {why}") from error
     if sites is None:
         raise ModelLoadError(
             f"{type(module).__name__}: neither its word embedding nor its first block holds one "

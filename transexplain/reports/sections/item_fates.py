@@ -152,7 +152,8 @@ def _accuracy(counts: Counts, found: Confusion, head: Head) -> Iterator[Statemen
         )
         return
     if counts.accuracy is None:
-        yield Statement(kind="unknown", text="No item has a label, so the accuracy is not known.")
+        text = "No item has a label that is a class of the model, so the accuracy is not known."
+        yield Statement(kind="unknown", text=text)
         return
     agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
     chance = by_chance(found)
