@@ -7,13 +7,12 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
    a token. A shard that is over, or that a living lease holds, ends the call: "nothing". Where
    several runs wait, a worker takes a shard of the run whose turn it is, see `fair_turns`.
 3. From claim to commit a `LeaseKeeper` renews the lease, as long as the work moves.
-4. Other processes, or a thread, read and encode the items ahead of who computes; one that dies
-   or hangs fails the shard, and what it had in its hand is tried alone.
-5. The first batch of a shard is padded before its turn. The `Device` computes one shard at a time,
-   in one thread. When three quarters of its items are
-   done, or what is left takes but a moment, there is room for the next shard: the pool then takes
-   one message more, whose shard is claimed and read meanwhile. A shard that died before gets nobody
-   to wait behind it: it may take the process along.
+4. Other processes, or a thread, read and encode items before the device needs them. One that dies
+   or hangs fails the shard; the items that it was reading are then tried one by one.
+5. The first batch of a shard is padded before the device is free. The `Device` computes one shard
+   at a time, in one thread. When three quarters of its items are done, or the rest takes only a
+   moment, the pool takes one message more, whose shard is claimed and read meanwhile. While a shard
+   is computed that died before, no other is claimed: it may end the process.
 6. After its last batch the device works on the next shard, while the records and totals of this one
    are finished. The commit compares the token, in one transaction.
 7. An error is written to the shard's row; "failed" and "stopped" get a new message. A revoked
@@ -172,6 +171,7 @@ class Workbench:
                         result = unfinished()
                     keeper.touch()
                     with self.meter.committing(), tracing.span("commit"):
+                        keeper.saving()
                         closed = self._commit(claim, result)
                         keeper.saved()
                     records = [*result.attributions, *result.outcomes, *result.mentions]

@@ -62,7 +62,7 @@ class Device:
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """A block in which a shard is finished and written that the device is through with."""
+        """A block in which a shard whose computation has ended is finished and written."""
         self._change(committing=1)
         try:
             yield
@@ -70,12 +70,12 @@ class Device:
             self._change(committing=-1)
 
     def moved(self) -> None:
-        """The device makes progress: who waits for it does not hang."""
+        """The device makes progress, so shards that wait for it do not hang."""
         for keeper in tuple(self._waiting):
             keeper.touch()
 
     def may_wait(self, ahead: int) -> None:
-        """So many shards may wait for the one that is computed, which is over soon."""
+        """Let this many shards wait for the one that is computed, because it ends soon."""
         self._change(ahead=ahead)
 
     def _compute(

@@ -1,8 +1,9 @@
 """A Celery worker for one device, with a pool whose tasks are threads.
 
 Celery's main thread stays free, so that `inspect`, `revoke`, `rate_limit`, events and heartbeats
-work while a shard is computed; its `solo` pool would answer between two shards. One message is in
-hand, and one more for each shard that the device is through with or nearly so, see `Device.room`.
+work while a shard is computed; its `solo` pool would answer between two shards. The worker
+holds one message, and one more for each shard whose computation has ended or is about to end, see
+`Device.room`.
 """
 
 import logging

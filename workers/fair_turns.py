@@ -2,7 +2,7 @@
 
 A message is a hint. Of the runs that this worker can serve those of the highest priority come
 first. Each of them has a quota: the shards in hand, with the one to be taken, divided by `share`.
-Who is below it gets the shard; where several are, they take turns in proportion to what they lack.
+A run below its quota gets the shard; several such runs take turns in proportion to what they lack.
 The worker's own shards do not count: they end before the next one begins.
 """
 

@@ -136,7 +136,7 @@ class LeaseKeeper:
         self._stop_requested = stop or threading.Event()
         self._revoked = revoked or (lambda: False)
         self._lost = threading.Event()
-        self._saved = False
+        self._saving = self._saved = False
         self._ended = threading.Event()
         self._exact = claim.attempt > 1
         self._batch: tuple[str, ...] = ()
@@ -197,8 +197,12 @@ class LeaseKeeper:
         self._meter.item_done(len(item_ids))
 
     def touch(self) -> None:
-        """Progress that is no item of this shard: it waits while another moves on."""
+        """Count as progress although no item ended: this shard waits for another one."""
         self._moved = time.monotonic()
+
+    def saving(self) -> None:
+        """The shard is being committed: the commit says whether the lease still stood."""
+        self._saving = True
 
     def saved(self) -> None:
         """The shard is committed: there is no lease any more to renew, or to lose."""
@@ -257,7 +261,8 @@ class LeaseKeeper:
         # a batch that began meanwhile is noted by itself where that matters
         breadcrumb = None if self._exact else self._batch
         try:
-            if not shards.renew(self._db, self._claim, self._lease_seconds, breadcrumb):
+            renewed = shards.renew(self._db, self._claim, self._lease_seconds, breadcrumb)
+            if not (renewed or self._saving):
                 self._lost.set()
                 log.warning("the lease is lost: another worker has the shard, or it was cancelled")
         except Exception as error:  # noqa: BLE001 - out of memory, say; who else would see a hang?

@@ -1,4 +1,4 @@
-"""The items of a shard, read and encoded ahead of who takes them."""
+"""Reads and encodes the items of a shard before the device needs them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,10 +28,11 @@ class Waiting:
 
 
 class ReadAhead:
-    """The entries of a shard in order, read by a pool while others are computed.
+    """The entries of a shard in order; a pool reads the next ones while the device computes.
 
-    As much is ahead as is explained together, and a part for each process: what is read and not
-    taken yet is bounded. How a shard is cut into parts moves nothing in its result.
+    At most as many entries are read before they are needed as are explained together, and one
+    part more for each process, so memory is bounded. How a shard is cut into parts does not
+    change its result.
     """
 
     def __init__(

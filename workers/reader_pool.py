@@ -1,8 +1,8 @@
-"""Processes, or one thread, that read and encode the parts of shards ahead of the device.
+"""Processes, or one thread, that read and encode parts of shards before the device needs them.
 
 Every process has a thread here that gives it one part at a time and waits for the entries. So a
-process that dies or hangs is found at once, and what it had in its hand is known: the row, or the
-part where several rows are encoded by one call. Another takes its place.
+process that dies or hangs is found at once, and what it was reading is known: the row, or the
+part where several rows are encoded by one call. Another process takes its place.
 """
 
 import logging

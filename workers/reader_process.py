@@ -1,8 +1,8 @@
 """What a process that reads and encodes does: parts come by a pipe, entries go back by it.
 
-It ends when the pipe ends, that is with its parent, however that dies. Signals of the group are
-not for it: its parent finishes the batch first. What hangs and cannot be ended by the parent,
-because there is none any more, ends itself.
+It ends when the pipe ends, that is with its parent, however that dies. It ignores signals that are
+sent to the process group: its parent finishes the batch first. Where it hangs and no parent is left
+to end it, it ends itself.
 """
 
 import faulthandler

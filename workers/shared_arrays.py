@@ -1,4 +1,4 @@
-"""Entries on their way between two processes: a pickle by a pipe, large arrays by shared memory.
+"""Sends entries to another process: a pickle through a pipe, large arrays by shared memory.
 
 Memory that the receiver no longer refers to is used again: new pages cost more than the copy.
 """

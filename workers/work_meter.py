@@ -1,4 +1,4 @@
-"""How much one process has done of a run, and for what: items explained, passes of checks, time;
+"""Counts what one process does for a run: items explained, passes of checks, seconds by stage,
 and what its device waited for.
 """
 

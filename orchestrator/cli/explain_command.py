@@ -82,7 +82,9 @@ Value = Annotated[
 def explain(  # noqa: PLR0913 - the options of a command line
     item: Given,
     *,
-    model: Annotated[str, typer.Option("--model", "-m", help="as in `run`")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE")
+    ],
     target: TargetsOption = None,
     method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
     at: At = None,
@@ -100,7 +102,10 @@ def explain(  # noqa: PLR0913 - the options of a command line
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
     solid: Solid = False,
-    device: Annotated[str, typer.Option("--device", help="torch device, or spread")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option("--device", help="torch device such as cuda:0, or spread: all CUDA devices"),
+    ] = "cpu",
     json_: opt.AsJson = False,
 ) -> None:
     """Explain one text, picture, graph or pair, or what a language model goes on with."""

@@ -160,19 +160,23 @@ class ExecutorOptions(NamedTuple):
             ),
             "processes": (
                 int,
-                typer.Option("--processes", "-p", min=1, help="of local; default: 1"),
+                typer.Option("--processes", "-p", min=1, help="of the local executor; default: 1"),
             ),
             "workers": (
                 int,
-                typer.Option("--workers", min=1, help="of slurm (default 8) or ray (all devices)"),
+                typer.Option(
+                    "--workers",
+                    min=1,
+                    help="how many slurm (default: 8) or ray (default: one for each device) start",
+                ),
             ),
             "address": (
                 str,
-                typer.Option("--address", help="of ray: auto, HOST:6379 or local"),
+                typer.Option("--address", help="of the Ray cluster: auto, HOST:6379 or local"),
             ),
             "script": (
                 Path,
-                typer.Option("--script", help="of slurm: the job that starts a worker"),
+                typer.Option("--script", help="batch script with which slurm starts a worker"),
             ),
         }
         return {name: Annotated[kind | None, option] for name, (kind, option) in texts.items()}
@@ -227,7 +231,9 @@ HostProcesses = Annotated[
     ),
 ]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
-Redact = Annotated[bool, typer.Option("--redact", help="without texts, ids, and rows of few items")]
+Redact = Annotated[
+    bool, typer.Option("--redact", help="leave out texts, ids, and rows of few items")
+]
 MinCount = Annotated[
     int | None,
     typer.Option("--min-count", help="items behind a row, with --redact; default: 10"),

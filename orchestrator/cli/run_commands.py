@@ -214,7 +214,7 @@ def resume(
     executor.check()
     with opt.open_store(settings) as store:
         found = run_actions.resumable(store, run_id)
-        _check_privacy(store, found, executor)
+        _check_here(store, found, executor)
         run_actions.queue_again(store, found)
         work = worked_on(executor, store, found)
         work_and_report(store, found, work, report_dir, output)
@@ -246,7 +246,7 @@ def retry(
     executor.check()
     with opt.open_store(settings) as store:
         found = run_actions.resumable(store, run_id)
-        _check_privacy(store, found, executor)
+        _check_here(store, found, executor)
         again = run_actions.queue_again(store, found, failed=failed)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
@@ -257,14 +257,37 @@ def retry(
         work_and_report(store, found, work, report_dir, output)
 
 
-def _check_privacy(store: "Database", run_id: str, executor: "Executor") -> None:
-    """Refuse to work here without the key or the hook of the run; workers refuse by themselves."""
+def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
+    """Refuse to work here without the run's key, hook or model; workers refuse by themselves."""
     from orchestrator.dispatch.executors import LocalProcesses
     from transexplain.auditing.text_guard import guard_of
     from transexplain.store import runs
 
-    if isinstance(executor, LocalProcesses):
-        guard_of(runs.get(store, run_id).plan)
+    if not isinstance(executor, LocalProcesses):
+        return
+    plan = runs.get(store, run_id).plan
+    guard_of(plan)
+    known = runs.progress(store, run_id)
+    source = plan.model.source
+    if plan.task == "imported" or known.items_done + known.items_failed >= known.items_total:
+        return
+    if Path(source).is_absolute() and not Path(source).exists():
+        raise ConfigurationError(
+            f"run {run_id} explains the model {source}, which is not there; put it back in that "
+            "place and try again. Nothing was changed"
+        )
+
+
+def _say_why(store: "Database", run_id: str) -> None:
+    """Why shards gave up: the error of the first of them."""
+    from transexplain.store import shards
+
+    if dead := shards.list_shards(store, run_id, states=["dead"]):
+        error = " ".join((dead[0].error or "no error is known").split())
+        opt.warn(
+            f"{counted(len(dead), 'shard')} gave up. Shard {dead[0].shard.index}: {error:.400}. "
+            f"`transexplain resume {run_id}` tries again"
+        )
 
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
@@ -349,6 +372,7 @@ def work_and_report(
         files = [str(path) for path in paths]
         json_line("end", run=run_id, exit_code=code, findings=findings, files=files)
     if code:
+        _say_why(store, run_id)
         if output == "quiet":
             opt.warn(f"{headline[0].text} That is beyond the tolerance; {paths[0]} lists them.")
         raise typer.Exit(code)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from orchestrator.spec.audit_spec import AuditSpec
-from orchestrator.spec.check_sample import check_plan, shared_names, shared_pieces
+from orchestrator.spec.check_sample import check_plan, lexicon_warnings
 from orchestrator.spec.evaluation_section import EvaluationSection, usable
 from orchestrator.spec.groups_section import GroupsSection
 from orchestrator.spec.method_section import approximation_of, method_warnings
@@ -123,8 +123,7 @@ def prepare_audit(
         parameters = sum(one.numel() for one in model.module.parameters())
         check = check_plan(plan, spec.groups, parameters)
         plan = private(replace(plan, check=check, exact=exact))
-        warnings += [*_warnings(plan, labels, spec.groups), *shared_names(plan)]
-        warnings += shared_pieces(plan, model)
+        warnings += [*_warnings(plan, labels, spec.groups), *lexicon_warnings(plan, model)]
         if plan.groups:
             warnings += spec.data.cluster_warnings(dataset)
         if first is not None:

@@ -114,7 +114,7 @@ class AuditSpec(Section):
     name: str = Field(
         default="audit",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="of the audit, in its report and the names of files",
+        description="name of the audit, in its report and the names of files",
     )
     model: Annotated[ModelSection, from_text(ModelSection)]
     data: Annotated[DataSection, from_text(DataSection)]
@@ -137,12 +137,12 @@ class AuditSpec(Section):
     label_separator: str | None = Field(
         default=None,
         min_length=1,
-        description="between the labels of an item, of a model that may give it several; default: "
-        "a cell is one label, or a list",
+        description="what stands between labels in a cell, where the model may give several; "
+        "default: a cell is one label, or a list",
     )
     thresholds: Annotated[float, Field(gt=0, lt=1)] | dict[str, float] | None = Field(
         default=None,
-        description="of a model that may give an item several labels: the probability from which "
+        description="where the model may give an item several labels: the probability from which "
         "each is predicted, one number or {label: number}; default: 0.5",
     )
     groups: Annotated[GroupsSection, from_text(GroupsSection)] | None = None
@@ -157,7 +157,9 @@ class AuditSpec(Section):
     stride: int | None = Field(
         default=None, ge=1, description="positions of text between windows; default: no overlap"
     )
-    long_text_join: Join = Field(default="mean", description="of the windows' logits")
+    long_text_join: Join = Field(
+        default="mean", description="the explained logit is the mean or the sum of the windows'"
+    )
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto",
         description="positions per batch; auto: 2,048 on a CPU, what measuring finds on a card",

@@ -140,7 +140,13 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
     return seen
 
 
-def shared_names(plan: AuditPlan) -> Iterator[str]:
+def lexicon_warnings(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
+    """What should be known of the lexicon's names before a run."""
+    yield from _shared_names(plan)
+    yield from _shared_pieces(plan, model)
+
+
+def _shared_names(plan: AuditPlan) -> Iterator[str]:
     """A warning where names belong to two groups that are compared with each other."""
     terms = {
         group.name: {term.casefold(): term for term in group.terms}
@@ -164,7 +170,7 @@ def shared_names(plan: AuditPlan) -> Iterator[str]:
     )
 
 
-def shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
+def _shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
     """Warnings of groups whose names are made of the same word pieces as their reference's.
 
     A piece carries relevance of its own: names that share pieces seem to add what other names do,

@@ -116,8 +116,12 @@ class DataSection(Section):
         "files",
     )
     limit: int | None = Field(default=None, ge=1, description="only the first rows")
-    sample: int | None = Field(default=None, ge=1, description="of those draw so many")
-    seed: int = Field(default=0, description="of the drawing")
+    sample: int | None = Field(
+        default=None,
+        ge=1,
+        description="draw this many rows at random, of the first `limit` where that is given",
+    )
+    seed: int = Field(default=0, description="seed of the random draw of `sample`")
 
     def absolute(self) -> Self:
         """The section with an absolute path of its files, whatever kind of source they are."""

@@ -52,7 +52,7 @@ class EvaluatedMethodSection(Section):
 
     shorthand: ClassVar[str] = "name"
 
-    name: str = Field(description="as `transexplain methods` lists them")
+    name: str = Field(description="name of a method: docs/reference/methods.md")
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="parameters of the method, by name"
     )
@@ -85,7 +85,7 @@ class MetricSection(Section):
 
     shorthand: ClassVar[str] = "name"
 
-    name: str = Field(description="as `transexplain metrics` lists them")
+    name: str = Field(description="name of a metric: docs/reference/metrics.md")
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="parameters of the metric, by name"
     )
@@ -145,10 +145,16 @@ class EvaluationSection(Section):
     items: int | None = Field(
         default=None,
         ge=0,
-        description="drawn from the dataset; in an audit 32, 0: none; in evaluate 200, 0: all",
+        description="how many are drawn from the data; default: 32 in an audit, where 0 is none; "
+        "200 in evaluate, where 0 is all",
     )
-    seed: int = Field(default=0, description="of the drawing, and of metrics that sample")
-    confidence: float = Field(default=0.0, ge=0, lt=1, description="least, to be measured")
+    seed: int = Field(default=0, description="seed of this draw, and of metrics that sample")
+    confidence: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="probability that the model must give its answer, else an item is not measured",
+    )
 
     def absolute(self) -> Self:
         """The section with absolute paths of the files that its methods and metrics name."""

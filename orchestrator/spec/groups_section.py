@@ -105,7 +105,8 @@ class GroupsSection(Section):
         default=PracticalSection(), description="smallest differences that matter"
     )
     correction: Correction = Field(
-        default="bh", description="of p-values: bh and by (false discoveries), holm, none"
+        default="bh",
+        description="correction of p-values: bh and by (false discoveries), holm, none",
     )
     slice: str | None = Field(default=None, description="column of data.meta to split by")
     check: int = Field(

@@ -26,7 +26,7 @@ class MethodSection(Section):
     shorthand: ClassVar[str] = "name"
     options: ClassVar[Mapping[str, str]] = {"method": "name"}
 
-    name: str = Field(default="lrp", description="as `transexplain methods` lists them")
+    name: str = Field(default="lrp", description="name of a method: docs/reference/methods.md")
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="parameters of the method, by name"
     )
@@ -59,7 +59,7 @@ class ExplainSection(Section):
     exact_sample: float = Field(
         gt=0, le=1, allow_inf_nan=False, description="share of the items that are drawn for it"
     )
-    seed: int = Field(default=0, description="of the drawing")
+    seed: int = Field(default=0, description="seed of the draw of `exact_sample`")
 
     @property
     def planned(self) -> MethodSpec:

@@ -16,13 +16,21 @@ class PracticalSection(Section):
         default=0.1,
         ge=0,
         allow_inf_nan=False,
-        description="of the answer's log-odds when a mention is swapped, and of relevance",
+        description="difference that matters, of the answer's log-odds when a mention is swapped "
+        "and of relevance",
     )
     probability: float = Field(
-        default=0.02, ge=0, le=1, description="of the answer's probability, and of rates"
+        default=0.02,
+        ge=0,
+        le=1,
+        description="difference that matters, of the answer's probability and of rates",
     )
     impact_ratio: float = Field(
-        default=0.8, gt=0, le=1, description="of rates of a group and its reference; or its inverse"
+        default=0.8,
+        gt=0,
+        le=1,
+        description="ratio of the rates of a group and its reference below which, or above whose "
+        "inverse, it matters",
     )
 
 

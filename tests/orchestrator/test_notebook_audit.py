@@ -1,6 +1,7 @@
 """A whole audit by one call from Python: the same path, results in hand, errors by name."""
 
 import json
+import re
 import signal
 import warnings
 from pathlib import Path
@@ -228,7 +229,11 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
     monkeypatch.setattr(Workbench, "work", work)
     if in_memory:
         assert "its model is in memory only, so no other process can go on" in note
-        assert call("resume", "latest")[0] == 3
+        code, printed = call("resume", "latest")
+        assert code == 3 and re.search(
+            r"\d shards? gave up. Shard \d: .*a module that was in memory only",
+            " ".join(printed.split()),
+        )
         with open_database(Settings().database_url) as db:
             dead = shards.list_shards(db, runs.get(db, "latest").id, states=["dead"])
             done = shards.list_shards(db, runs.get(db, "latest").id, states=["done"])
@@ -237,6 +242,13 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
         assert all("a module that was in memory only" in str(one) for one in dead)
     else:
         assert "`transexplain resume" in note and "goes on with it" in note
+        bert_dir.rename(bert_dir.with_name("elsewhere"))
+        code, printed = call("resume", "latest")
+        assert code == 2 and "which is not there; put it back in that place" in printed
+        with open_database(Settings().database_url) as db:
+            run = runs.get(db, "latest").id
+            assert not shards.list_shards(db, run, states=["dead"]), "no attempt was spent"
+        bert_dir.with_name("elsewhere").rename(bert_dir)
         assert call("resume", "latest")[0] == 0
 
 

@@ -1,6 +1,7 @@
 """The table of verbs says what the verbs say, and a verb is loaded only when it is used."""
 
 import os
+import re
 import subprocess
 import sys
 from inspect import cleandoc
@@ -123,3 +124,17 @@ def test_a_wrong_request_is_answered_before_anything_slow_is_loaded(
     assert done.returncode == 2, done.stderr
     assert WRONG_REQUESTS[request_] in done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_verb_that_a_text_of_the_code_names_is_there() -> None:
+    known = {*VERBS, *GROUPS}
+    named: dict[str, str] = {}
+    for package in ("transexplain", "workers", "orchestrator"):
+        for path in (ROOT / package).rglob("*"):
+            if path.suffix in (".py", ".j2"):
+                text = path.read_text(encoding="utf-8")
+                named |= dict.fromkeys(
+                    re.findall(r"[`>]transexplain ([a-z][\w-]*)", text), str(path)
+                )
+    assert len(named) > 10
+    assert not {verb: place for verb, place in named.items() if verb not in known}

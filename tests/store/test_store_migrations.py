@@ -104,10 +104,10 @@ def test_unreachable_server_without_its_password() -> None:
 
 
 def test_a_folder_that_is_not_there_and_a_file_that_is_no_database(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseError, match=r"absent/store.db.*unable to open"):
+    with pytest.raises(DatabaseError, match=r"absent/store.db.*unable to open.*Its folder must be"):
         open_database(f"sqlite:///{tmp_path / 'absent' / 'store.db'}", upgrade=True)
     (tmp_path / "notes.txt").write_text("not a database, however you look at it\n" * 40)
-    with pytest.raises(DatabaseError, match=r"notes.txt.*not a database"):
+    with pytest.raises(DatabaseError, match=r"notes.txt.*not a database. Move the file away"):
         open_database(f"sqlite:///{tmp_path / 'notes.txt'}")
 
 

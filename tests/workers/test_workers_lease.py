@@ -159,6 +159,18 @@ def test_a_lease_is_not_renewed_and_not_lost_once_its_shard_is_saved(
     assert not caplog.records
 
 
+def test_a_commit_under_way_decides_whether_the_lease_stood(
+    clock: Clock, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = keeper()
+    held.saving()
+    store.held = False  # the row is done already, and `saved` is not called yet
+    clock.run(until=7.0)
+    assert [one[:2] for one in store.requested] == [(3.0, "renew"), (6.0, "renew")]
+    assert not held.lost
+    assert not caplog.records
+
+
 def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) -> None:
     printed: list[str] = []
     held = keeper(batch=["a", "b"], lease_seconds=60.0, item_deadline=5.0, printed=printed)

@@ -43,6 +43,23 @@ _HELD: ContextVar[tuple[Engine, Connection] | None] = ContextVar("held", default
 _KINDS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg"), "postgres": ("",)}
 #: of the module sqlite3, and of SQLite's own `file:` URIs
 _SQLITE_OPTIONS = frozenset(("uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"))
+#: what SQLite says of a file -> the remedy
+_OF_FILES = {
+    "is not a database": "Move the file away, or name another with --db",
+    "malformed": "The file is damaged: put a backup in its place (`transexplain db backup` makes "
+    "one), or name another with --db",
+    "unable to open": "Its folder must be there, and you must be able to write to it; or name "
+    "another file with --db",
+    "readonly": "Its file and folder must be such that you can write to them; or name another "
+    "file with --db",
+    "is full": "Make room on its disk; what was saved before stays, and `transexplain resume` "
+    "goes on",
+    "disk I/O": "Look at its disk: it may be full or gone. What was saved before stays, and "
+    "`transexplain resume` goes on",
+    "already exists": "The file holds tables of another program, or is damaged; name another "
+    "with --db",
+}
+_OF_FILE = "Name another file with --db, or by TRANSEXPLAIN_DATABASE_URL"
 _TRUE = ("true", "yes", "on", "y", "t", "1")  #: what SQLAlchemy takes for yes
 _NUMBERS = frozenset(
     (
@@ -166,10 +183,10 @@ class Database:
 
     def _refused(self, error: object) -> DatabaseError:
         reason = without_secrets(" ".join(str(error).split()).rstrip("."), self._given)
-        return DatabaseError(
-            f"database {self.name}: {reason}. Check that it is running and that "
-            "TRANSEXPLAIN_DATABASE_URL names it."
-        )
+        remedy = "Check that it is running and that TRANSEXPLAIN_DATABASE_URL names it."
+        if self._url.get_backend_name() == "sqlite":
+            remedy = next((hint for said, hint in _OF_FILES.items() if said in reason), _OF_FILE)
+        return DatabaseError(f"database {self.name}: {reason}. {remedy}")
 
     def close(self) -> None:
         """Close every pooled connection; the object may be used again and opens new ones."""

@@ -206,7 +206,7 @@ def rates(outcome: Outcome) -> str:
     own, other = outcome.own.selected, outcome.other.selected
     text = _rates_of_answers(outcome) or (
         f"{outcome.answer} is the answer to {100 * own.share:.1f} % of {own.total:,} "
-        f"{outcome.counted}{in_stratum(outcome.stratum)} that mention it and to "
+        f"{_counted(outcome)} and to "
         f"{100 * other.share:.1f} % of {other.total:,} of {outcome.reference}"
     )
     if outcome.impact_ratio is None or outcome.ratio_interval is None:
@@ -214,6 +214,14 @@ def rates(outcome: Outcome) -> str:
     low, high = outcome.ratio_interval
     upper = "no limit" if math.isinf(high) else f"{high:.2f}"
     return f"{text} (impact ratio {outcome.impact_ratio:.2f}, 95 % {low:.2f} to {upper})"
+
+
+def _counted(outcome: Outcome) -> str:
+    """What a rate is counted over, in the number of the total before it."""
+    where = in_stratum(outcome.stratum)
+    if outcome.own.selected.total == 1:
+        return f"{outcome.counted.removesuffix('s')}{where} that mentions it"
+    return f"{outcome.counted}{where} that mention it"
 
 
 def _rates_of_answers(outcome: Outcome) -> str:

@@ -187,7 +187,9 @@ def _groups(summary: Any) -> _Found:
         recogniser = summary.audited.recogniser
         yield (
             "Mentions that the recogniser misses" if recogniser else _UNSPELLED,
-            "Pronouns, descriptions and other spellings are not seen.",
+            "Names, pronouns, descriptions and spellings that it does not find are not counted."
+            if recogniser
+            else "Pronouns, descriptions and spellings that are no terms of it are not counted.",
             "data.spans for entities that another program marked"
             + ("." if recogniser else ", or a recogniser (groups.recogniser)."),
         )
