@@ -37,10 +37,7 @@ def doctor(  # noqa: PLR0913 - the options of a command line
         str | None, typer.Option("--at", help="input layer: encoder, words (text), pixels (image)")
     ] = None,
     param: opt.Params = None,
-    device: Annotated[
-        str,
-        typer.Option("--device", help="torch device such as cuda:0, or spread: all CUDA devices"),
-    ] = "cpu",
+    device: opt.LoadedTo = "cpu",
     dtype: Annotated[
         str, typer.Option("--dtype", help="float64, float32, bfloat16 or float16")
     ] = "float32",

@@ -73,6 +73,9 @@ Thresholds = Annotated[
         "may be repeated",
     ),
 ]
+ModelPlace = Annotated[
+    str, typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE")
+]
 Value = Annotated[
     Literal["logit", "log-probability"],
     typer.Option("--value", help="language models: what of a token is explained"),
@@ -82,9 +85,7 @@ Value = Annotated[
 def explain(  # noqa: PLR0913 - the options of a command line
     item: Given,
     *,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="directory, hub id, or timm:NAME?checkpoint=FILE")
-    ],
+    model: ModelPlace,
     target: TargetsOption = None,
     method: Annotated[str, typer.Option("--method", help="explanation method, or `all`")] = "lrp",
     at: At = None,
@@ -102,10 +103,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     palette: Palette = "blue-red",
     alpha: Alpha = 0.5,
     solid: Solid = False,
-    device: Annotated[
-        str,
-        typer.Option("--device", help="torch device such as cuda:0, or spread: all CUDA devices"),
-    ] = "cpu",
+    device: opt.LoadedTo = "cpu",
     json_: opt.AsJson = False,
 ) -> None:
     """Explain one text, picture, graph or pair, or what a language model goes on with."""

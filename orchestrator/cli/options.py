@@ -230,6 +230,9 @@ HostProcesses = Annotated[
         "default: TRANSEXPLAIN_HOST_PROCESSES, else auto",
     ),
 ]
+LoadedTo = Annotated[
+    str, typer.Option("--device", help="torch device such as cuda:0, or spread: all CUDA devices")
+]
 Processes = Annotated[int, typer.Option("--processes", "-p", min=1, help="local processes")]
 Redact = Annotated[
     bool, typer.Option("--redact", help="leave out texts, ids, and rows of few items")
