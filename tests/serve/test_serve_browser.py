@@ -26,8 +26,22 @@ pytestmark = pytest.mark.exhaustive
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 
 
+#: how far a table of scores that does not scroll by itself reaches beyond the page's column
+_OUT = """Math.max(0, ...[...document.querySelectorAll(":not(.scroll) > table.scores")].map(
+  one => Math.floor(one.getBoundingClientRect().right
+    - one.parentElement.getBoundingClientRect().right)))"""
+
+
 @pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 400), ("dark", 400)]
+    ("scheme", "width"),
+    [
+        ("light", 1200),
+        ("dark", 1500),
+        ("light", 1100),
+        ("dark", 800),
+        ("light", 400),
+        ("dark", 400),
+    ],
 )
 def test_every_page_is_without_faults_and_fits(
     browser: "Browser", server: str, run_id: str, scheme: str, width: int
@@ -42,6 +56,7 @@ def test_every_page_is_without_faults_and_fits(
         )
         assert faults(page) == [], address
         assert page.evaluate(WIDER) <= 0, address
+        assert page.evaluate(_OUT) <= 0, address
         assert complaints == [] or "404" in complaints[0], address
         page.context.close()
 
