@@ -18,11 +18,13 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluating import curve_scores as scoring
 from transexplain.evaluating.metrics import curve_of
 from transexplain.evaluating.perturbed_logits import PerturbedLogits
+from transexplain.explaining.long_texts import redrawn_in_windows
 from transexplain.methods.at_input_layer import InputLayerForward
 from transexplain.methods.random import redrawn
-from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
 from transexplain.reports.evaluation import tables_of
 from transexplain.types.items import Attribution, Item
+from transexplain.types.read_lengths import Join
 from transexplain.types.scores import (
     DRAWS,
     EvaluatedMethod,
@@ -339,6 +341,32 @@ def test_draws_of_a_text_in_windows_are_evaluations_of_their_own(model: LoadedMo
     alone = [values(random_of(1, seed=seed))[0] for seed in range(3)]
     assert len(set(alone)) == 3
     assert values(random_of(3)) == [pytest.approx(sum(alone) / 3)]
+
+
+@pytest.mark.parametrize("stride", [None, 4])
+@pytest.mark.parametrize("join", ["mean", "sum"])
+def test_later_draws_of_a_text_in_windows_run_no_model(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch, join: Join, stride: int | None
+) -> None:
+    long = Item(id="long", index=0, content=" ".join([*TEXTS, *TEXTS]), label="good")
+    keys = {"long_text": "window", "window": 8, "stride": stride, "long_text_join": join}
+    (first,), (other,) = (te.explain(model, long, "random", seed=seed, **keys) for seed in (3, 5))
+    (encoded,) = model.encode([long], long_text=Windows(stride=stride), max_length=8)
+    assert isinstance(encoded, Encoded) and len(encoded.windows) > 2
+    made = redrawn_in_windows(first, encoded, join, 5)
+    assert np.array_equal(made.relevance, other.relevance)
+    assert made.relevance.dtype == other.relevance.dtype
+    assert not np.array_equal(made.relevance, first.relevance)
+    assert (made.logit, made.notes, made.item_id) == (other.logit, other.notes, "long")
+    passes: list[int] = []
+    plain = InputLayerForward.of
+    monkeypatch.setattr(InputLayerForward, "of", lambda *given: passes.append(1) or plain(*given))
+    counts = []
+    for draws in (1, 4):
+        passes.clear()
+        evaluated(model, [long], plan_of((random_of(draws),), ("activation",)), **keys)
+        counts.append(len(passes))
+    assert counts[0] == counts[1] > 0
 
 
 def test_values_of_all_items_together_have_draws_as_well(model: LoadedModel) -> None:

@@ -16,6 +16,7 @@ from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure
+from transexplain.explaining.long_texts import redrawn_in_windows
 from transexplain.explaining.portions import portions
 from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Encoded, LoadedModel
@@ -78,18 +79,26 @@ class Measuring:
             request=self.evaluation.request,
             observer=self.observer,
         )
-        again = [entry for entry in first if not self.encoded[entry[0]].windows]
-        known = {row for row, _, _ in again}
+        known = {row for row, _, _ in first}
         if draw == 0 and rows and self._timed():
             bench.warm_up(self._item(rows[0]))
         found = yield from self._explained(bench, [row for row in rows if row not in known])
         seed = bench.method.method.params.get("seed", 0)
-        found += [(row, _with_seed(case, seed)) for row, _, case in again]
+        found += [(row, self._redrawn(row, case, seed)) for row, _, case in first]
         cases = [case for _, case in found]
         yield from self._of_maps(method.label, cases, of_content=draw > 0)
         if draw == 0:
             yield from self._of_models(bench, cases)
         return [(row, method.label, case) for row, case in found]
+
+    def _redrawn(self, row: int, case: Case, seed: int) -> Case:
+        """The case of random relevance with another draw."""
+        encoded, one = self.encoded[row], case.attribution
+        if encoded.windows:
+            made = redrawn_in_windows(one, encoded, self.evaluation.request.long_text_join, seed)
+        else:
+            made = redrawn(one, seed)
+        return dataclasses.replace(case, attribution=made)
 
     def _of_predictions(self, rows: Sequence[int]) -> Iterator[MetricScore]:
         """What a prediction alone costs, beside the methods."""
@@ -183,11 +192,6 @@ class Measuring:
             for spec in self.evaluation.plan.metrics:
                 if self.evaluation.measures(spec, item.index):
                     yield not_scored(item.id, label, target.spec, spec.label, reason)
-
-
-def _with_seed(case: Case, seed: int) -> Case:
-    """The case of random relevance with another draw."""
-    return dataclasses.replace(case, attribution=redrawn(case.attribution, seed))
 
 
 def _of_map(spec: MetricSpec, measure: Callable[[Case], Scored], case: Case) -> Scored:

@@ -24,6 +24,7 @@ from transexplain.explaining.explain_request import (
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import InputLayerForward, steps_of
 from transexplain.methods.batch_explanation import Array
+from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Window
 from transexplain.types.items import Attribution, Ledger, ResolvedTarget, own_positions
 from transexplain.types.observer import Observer
@@ -76,6 +77,21 @@ def joined(
         ledger=joined_ledger(ledgers, weights) if len(ledgers) == len(parts) else None,
         notes=(_note(encoded, join), *_common(part.notes for part in parts)),
     )
+
+
+def redrawn_in_windows(one: Attribution, encoded: Encoded, join: Join, seed: int) -> Attribution:
+    """What random relevance gives a text in windows in the place of `one` for another seed.
+
+    As `redrawn`, without a forward pass: every window draws for itself, and the draws are joined.
+    """
+    parts = []
+    for window in encoded.windows:
+        own = window.encoded
+        empty = np.zeros(own.length, dtype=one.relevance.dtype)
+        part = dataclasses.replace(one, item_id=own.item.id, features=own.features, relevance=empty)
+        parts.append(redrawn(part, seed))
+    made = joined(encoded, parts, window_weights(encoded, join), join)
+    return dataclasses.replace(one, relevance=made.relevance)
 
 
 def joined_ledger(ledgers: Sequence[Ledger], weights: Array) -> Ledger:

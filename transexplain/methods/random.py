@@ -59,7 +59,7 @@ def _drawn(features: Features, width: int, seed: int, item_id: str) -> Array:
 def redrawn(one: Attribution, seed: int) -> Attribution:
     """What `explain` gives in the place of `one`, an attribution of its own, for another seed.
 
-    No forward pass is needed for it. Not for a text in windows, each of which draws for itself.
+    No forward pass is needed for it. A text in windows: see `redrawn_in_windows`.
     """
     features = one.features
     length = one.relevance.size + len(one.prefix_relevance)
