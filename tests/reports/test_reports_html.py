@@ -146,6 +146,9 @@ def test_the_findings_are_there(db: Database) -> None:
         "places",
     ):
         assert expected in text, expected
+    shown = re.sub(r"<(script|style)\b.*?</\1>", "", page(db), flags=re.DOTALL)
+    pieces = Visible(shown).pieces  # a cell begins without a space; a sentence must not
+    assert not [one for one in pieces if re.search(r"[a-z]\.[A-Z][a-z]", one)]
 
 
 def test_the_group_table_draws_its_intervals(db: Database) -> None:
