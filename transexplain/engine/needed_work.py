@@ -31,7 +31,7 @@ _ATEN = torch.ops.aten
 #: operators that move elements and change none
 _MOVING = frozenset(
     {_ATEN.view, _ATEN.reshape, _ATEN._unsafe_view, _ATEN.permute, _ATEN.transpose, _ATEN.t}
-    | {_ATEN.clone, _ATEN.contiguous, _ATEN.alias, _ATEN.unsqueeze, _ATEN.squeeze}
+    | {_ATEN.clone, _ATEN.contiguous, _ATEN.alias, _ATEN.detach, _ATEN.unsqueeze, _ATEN.squeeze}
 )
 _JOINING = frozenset({_ATEN.cat.default, _ATEN.stack.default})
 _ZEROS = frozenset({_ATEN.zeros, _ATEN.zeros_like, _ATEN.new_zeros})

@@ -11,7 +11,9 @@ import torch
 from torch.fx import Graph, Node
 
 _ATEN = torch.ops.aten
-SAME = frozenset({_ATEN.alias.default, _ATEN.clone.default, _ATEN._to_copy.default})
+SAME = frozenset(  # a trace by torch 2.11 has `detach` where one by 2.15 has `alias`
+    {_ATEN.alias.default, _ATEN.detach.default, _ATEN.clone.default, _ATEN._to_copy.default}
+)
 VIEWS = frozenset({_ATEN.view.default, _ATEN._unsafe_view.default, _ATEN.reshape.default})
 REDUCTIONS = frozenset({_ATEN.mean.dim, _ATEN.sum.dim_IntList})
 #: the argument with the rows (B * T, K), of products with a matrix or a vector
