@@ -55,13 +55,13 @@ def _with_weight(
 ) -> Any:
     x = carrier_of(call)
     rule, sink = mode.linear_rule(call), mode.sink_of(x)
+    value = call.product
     if sink is None and rule.plain:
         # LRP-0 is the gradient; row by row, so that rows without relevance are left out
-        out = LinearZero.apply(x, call.run_detached, at) if at.rowwise else call.run()
+        out = LinearZero.apply(x, value, at) if at.rowwise else call.run()
         mode.books.constant(out, bias, kind)
         return out
     to = mode.books.at(kind, mode.books.axis_of(x))
-    value = call.run_detached
     # the operator reads the input itself, and an input rule is set
     if sink is not None:
         return AtInputLayer.apply(sink, x.detach(), value, mode.composite.input_rule, at, to)

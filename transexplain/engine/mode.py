@@ -227,8 +227,7 @@ class RelevanceMode(TorchFunctionMode):
     def linear_value(self, call: Call) -> Tensor:
         """What a linear operator gives, its inputs held constant; known from an earlier pass."""
         known = None if self.known_values is None else self.known_values.take(call)
-        value: Tensor = call.run_detached() if known is None else known
-        return value
+        return call.product() if known is None else known
 
     @property
     def chefer(self) -> ChefersRules:

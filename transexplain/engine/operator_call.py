@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from transexplain.engine.operators import operator_of, weight_place
@@ -35,6 +36,16 @@ class Call:
         if position < len(self.args):
             return self.args[position]
         return self.kwargs.get(name, default)
+
+    def product(self) -> Tensor:
+        """As `run_detached`, of a linear operator; no view to autograd, as models write into it.
+
+        Some versions of torch give a view of the product's own memory.
+        """
+        found: Tensor = self.run_detached()
+        if found._is_view():
+            found = torch.ops.aten._unsafe_view.default(found, found.shape)
+        return found
 
     def run_detached(self, *, but: tuple[int, str] | None = None) -> Any:
         """Call the function with its carriers held constant, all `but` one argument.
