@@ -490,7 +490,7 @@ def test_compare_with_the_run_that_a_schedule_or_person_named(
     printed = call("compare", "previous", named, "--db", url, "--json")
     assert json.loads(printed.output)["before"]["run_id"] == innocent
     alone = call("compare", "previous", innocent, "--db", url)
-    assert "names no run before it" in str(alone.exception)
+    assert "does not name a run before it" in str(alone.exception)
 
 
 def test_the_policy_of_the_examples_holds_the_rules_on_groups() -> None:
