@@ -33,6 +33,7 @@ def sample_of(prepared: Prepared, shards: int = 1) -> ExactSample:
     return total.checked.exact
 
 
+@pytest.mark.exhaustive
 def test_any_cut_draws_the_same_items(tmp_path: Path) -> None:
     prepared = prepare(tmp_path)
     whole, cut = sample_of(prepared), sample_of(prepared, 7)

@@ -72,6 +72,7 @@ def noted(prepared: Prepared, *annotations: Annotation) -> list[Item]:
     return list(regions.items)
 
 
+@pytest.mark.exhaustive
 def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every picture made and answered again by hand."""
     prepared = prepare(tmp_path, make_region_audit(tmp_path, slice="at"))

@@ -40,6 +40,7 @@ def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Observ
     return sorted(total.checked.observations)
 
 
+@pytest.mark.exhaustive
 def test_the_plan_samples_about_as_many_texts_of_every_group_as_requested(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "groups.check=5", "groups.budget=0")
     check = prepared.plan.check

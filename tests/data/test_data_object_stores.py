@@ -240,6 +240,7 @@ def pictures(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
+@pytest.mark.exhaustive
 def test_pictures_at_urls(s3: FaultyS3, pictures: Path, tmp_path: Path) -> None:
     local = prepare(DatasetSpec(source=f"imagefolder:{pictures}"), tmp_path / "here")
     remote = prepare(DatasetSpec(source=f"imagefolder:{FOLDER}/pictures/"), tmp_path / "there")
@@ -268,6 +269,7 @@ def same(found: list[Item | ItemFailure], other: list[Item | ItemFailure]) -> bo
     return plain[0] == plain[1] and len(plain[0]) == len(found)
 
 
+@pytest.mark.exhaustive
 def test_a_picture_that_was_changed_or_deleted_is_one_bad_item(
     s3: FaultyS3,
     pictures: Path,

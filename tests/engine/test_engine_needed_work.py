@@ -66,6 +66,7 @@ def products(made: Traced) -> list[tuple[int, ...]]:
     return [tuple(node.args[0].meta["tensor_meta"].shape) for node in nodes if node.args[0].meta]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize(
     "name", only("timm ViT", of=["timm ViT", "GPT-2", "ModernBERT", "timm BEiT"])
@@ -90,6 +91,7 @@ def test_a_layer_of_queries_keys_and_values_computes_the_values_columns(name: st
     close(outputs(lean, step, seed), outputs(plain, step, seed))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["BERT", "DistilBERT"])
 def test_separate_layers_stay_as_they_are(name: str) -> None:
     plain = step_for(name).traced().traced

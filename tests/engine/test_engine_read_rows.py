@@ -113,6 +113,7 @@ def test_what_is_kept_for_the_backward_pass_is_of_that_row_too() -> None:
     assert numbers(lean) < numbers(plain)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", only("DeiT distilled", of=["Llama", "DeiT distilled", "MPNet", "T5", "Swin"])
 )

@@ -175,6 +175,7 @@ def test_a_mask_that_hides_something_is_another_trace() -> None:
     check_equal(step_of(model, ragged, "lrp"), model, ragged, "lrp")
 
 
+@pytest.mark.exhaustive
 def test_inputs_of_another_shape_are_refused() -> None:
     model, two = batch_of("BERT", 0, 1)
     _, one = batch_of("BERT", 0)

@@ -62,6 +62,7 @@ def positions(kept: Steps, step: Step) -> tuple[torch.Tensor, bool]:
         return passes.relevance(seed, last=True).clone(), isinstance(passes, ReplayedPropagation)
 
 
+@pytest.mark.exhaustive
 def test_a_text_explained_again_is_replayed_with_the_same_result(bert: LoadedModel) -> None:
     text = ready("BERT").items[0]
     eager, first, second = (te.explain(bert, text, target="all") for _ in range(3))
@@ -119,6 +120,7 @@ def test_a_mask_that_hides_something_gets_a_trace_of_its_own(bert: LoadedModel) 
     assert torch.allclose(positions(kept, ragged)[0], wanted, rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.exhaustive
 def test_rows_are_filled_up_and_left_out_again(bert: LoadedModel) -> None:
     kept, batch = steps_of(bert), batch_of(bert, 0, 1, 2)
     step = step_for(bert, batch, rows=4)
@@ -294,6 +296,7 @@ def test_compiled_beside_the_work_and_then_taken_up(bert: LoadedModel) -> None:
         assert abs(one.ledger.gap) <= 1e-12 * one.ledger.magnitude
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", ["compiled", "on_device"])
 def test_a_broken_compiler_costs_nothing_but_speed(
     bert: LoadedModel, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -357,6 +360,7 @@ def test_what_is_wrong_with_many_shapes_is_said_once(
         assert one == pytest.approx(other, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.exhaustive
 def test_numbers_of_a_pass_are_the_callers_own(bert: LoadedModel) -> None:
     kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0, 1))
     positions(kept, step)

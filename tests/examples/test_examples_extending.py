@@ -220,6 +220,7 @@ def test_a_section(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(gaps(close_answers.CloseAnswers, close_answers.SECTION.redaction)) == []
 
 
+@pytest.mark.exhaustive
 def test_a_data_source(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_audit(tmp_path, items=1)
     folder = tmp_path / "letters"

@@ -476,6 +476,7 @@ def head_tensors(language_model: Any) -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.exhaustive
 def test_a_head_beside_the_classifier_is_found_and_its_decoder_tied(
     module: Any, language_model: Any, head: str, tmp_path: Path
 ) -> None:
@@ -497,6 +498,7 @@ def test_a_head_beside_the_classifier_is_found_and_its_decoder_tied(
         te.load_model(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_single_file_without_decoder_takes_the_words_of_the_classifier(
     model: LoadedModel, language_model: Any, head: str, tmp_path: Path
 ) -> None:
@@ -516,6 +518,7 @@ def decoded(model: LoadedModel, head: str) -> Any:
     return np.stack([one.relevance for one in every])
 
 
+@pytest.mark.exhaustive
 def test_heads_that_do_not_fit_are_refused(
     model: LoadedModel, language_model: Any, bert_dir: Path, tmp_path: Path
 ) -> None:

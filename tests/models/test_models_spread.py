@@ -316,6 +316,7 @@ def test_a_model_with_these_hooks_stays_eager(folder: Path, hooked: LoadedModel)
         assert steps_of(model).ran() == ran
 
 
+@pytest.mark.exhaustive
 def test_a_randomised_copy_runs_with_its_own_weights(folder: Path, hooked: LoadedModel) -> None:
     """The hooks hold a module's forward: that of the copy, not that of the audited model."""
     plain = te.load_model(folder)

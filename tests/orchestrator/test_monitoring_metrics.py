@@ -96,6 +96,7 @@ def half_done(db: Database, prepared: Prepared) -> str:
     return run_id
 
 
+@pytest.mark.exhaustive
 def test_the_server_exports_what_the_table_says_and_nothing_else(
     db: Database, prepared: Prepared
 ) -> None:

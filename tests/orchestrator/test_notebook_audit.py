@@ -252,6 +252,7 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
         assert call("resume", "latest")[0] == 0
 
 
+@pytest.mark.exhaustive
 def test_the_progress_bar_is_for_people(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     audited(model, texts(4), progress=True, name="seen")
     assert "seen: 100%" in capsys.readouterr().err

@@ -84,6 +84,7 @@ def document(printed: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path))
     code, printed = call("plan", spec, "--target", "top:2", "--json")

@@ -71,6 +71,7 @@ def test_json(call, bert_dir: Path) -> None:
     assert document["ledger"]["rules"] != 0
 
 
+@pytest.mark.exhaustive
 def test_the_first_item_of_a_dataset(call, bert_dir: Path, vit_dir: Path, tmp_path: Path) -> None:
     rows = '{"text": "a nice film"}\n{"text": "good"}\n'
     (tmp_path / "texts.jsonl").write_text(rows, encoding="utf-8")

@@ -97,6 +97,7 @@ def test_another_word_is_refused(call: Any, tmp_path: Path) -> None:
     assert code == 2 and "labels" in printed and "by-index" in printed
 
 
+@pytest.mark.exhaustive
 def test_imported_stars_are_pointed_out(call: Any, tmp_path: Path) -> None:
     row = {"text": "nice", "tokens": ["nice"], "scores": [1], "prediction": "good", "label": "1"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))

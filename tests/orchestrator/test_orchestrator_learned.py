@@ -78,6 +78,7 @@ def test_an_explainer_whose_nearness_was_not_measured(tmp_path: Path) -> None:
     assert "how near it comes to lrp was not measured" in estimate(prepared).summary_text()
 
 
+@pytest.mark.exhaustive
 def test_an_exact_sample_uses_the_teacher_by_default(tmp_path: Path) -> None:
     teacher = MethodSpec(name="lrp", params={"epsilon": 0.1, "gamma": 0.0})
     explainer = explainer_for(tmp_path, teacher=teacher)
@@ -210,6 +211,7 @@ def test_no_randomised_model_is_compared(tmp_path: Path, explainer: Path) -> Non
     assert not any("randomised weights" in one for one in quiet.warnings)
 
 
+@pytest.mark.exhaustive
 def test_the_verb_plan_says_cost_and_nearness(tmp_path: Path, explainer: Path, call: Call) -> None:
     spec = make_audit(tmp_path, evaluation={"items": 0})
     by = ("--set", f"method.params.explainer={explainer}")

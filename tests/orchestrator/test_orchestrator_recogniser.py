@@ -98,6 +98,7 @@ def test_hashed_texts_hold_nothing_that_was_found(
     }
 
 
+@pytest.mark.exhaustive
 def test_a_text_that_the_recogniser_fails_on_costs_itself_alone(audit: Audit) -> None:
     one = audit({"recogniser": "entity_recognisers:moody", "check": 6})
     with open_database(one.url) as db:

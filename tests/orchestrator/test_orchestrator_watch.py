@@ -224,6 +224,7 @@ def test_what_devices_waited_for_is_shown(
     assert 0 < held["first"] < 1
 
 
+@pytest.mark.exhaustive
 def test_shards_of_an_older_version_tell_nothing_of_their_device(
     db: Database, prepared: Prepared
 ) -> None:
@@ -239,6 +240,7 @@ def test_shards_of_an_older_version_tell_nothing_of_their_device(
     assert manifest_of(db, run_id).execution["device"] is None
 
 
+@pytest.mark.exhaustive
 def test_a_manifest_tells_what_devices_waited_for(db: Database, prepared: Prepared) -> None:
     run_id = half_done(db, prepared)
     execution = manifest_of(db, run_id).execution

@@ -127,6 +127,7 @@ def test_labels_between_separators_read_as_lists_do(tmp_path: Path) -> None:
     assert {one.minus for one in answers_of(plans[0])} == {()}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("own_folder")
 def test_items_without_a_predicted_label_are_answers(call: Call, tmp_path: Path) -> None:
     path = str(audit(tmp_path, thresholds=dict.fromkeys(LABELS, 0.9999)))

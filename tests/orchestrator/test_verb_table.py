@@ -100,6 +100,7 @@ WRONG_REQUESTS = {
 EVERYDAY = ("run", "run nothere.yaml", "run --model m --data x.csv --method lrpp")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("request_", only(*EVERYDAY, of=WRONG_REQUESTS))
 def test_a_wrong_request_is_answered_before_anything_slow_is_loaded(
     request_: str, tmp_path: Path

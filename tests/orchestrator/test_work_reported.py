@@ -102,6 +102,7 @@ def test_without_checks_none_are_reported(tmp_path: Path, db: Database, settings
     assert sum(heard.checks) == 2, "two items of a shard are explained for two classes"
 
 
+@pytest.mark.exhaustive
 def test_what_is_done_again_is_not_counted_twice(
     monkeypatch: pytest.MonkeyPatch, db: Database, settings: Settings, prepared: Prepared
 ) -> None:

@@ -25,6 +25,7 @@ def test_an_honest_run(run: Run) -> None:
     assert "4 items" in found["explained again"].text
 
 
+@pytest.mark.exhaustive
 def test_an_honest_mixed_run(tmp_path: Path) -> None:
     found = audited(tmp_path, explain=mixed(explainer_for(tmp_path))).checks()
     assert {one.status for one in found.values()} == {"PASS"}, found

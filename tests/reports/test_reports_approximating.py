@@ -119,6 +119,7 @@ def test_what_was_not_measured_is_not_shown() -> None:
     assert method_of("lrp", None) == "lrp"
 
 
+@pytest.mark.exhaustive
 def test_a_plain_run_says_nothing_of_it(db: Database, tmp_path: Path) -> None:
     found = summarise(db, biased_run(db))
     assert found.approximates is None

@@ -119,6 +119,7 @@ def test_words_of_the_drawings_are_the_ends_of_the_table(db: Database) -> None:
     assert all(word.score == pytest.approx(word.mean * word.rarity) for word in view.weighted)
 
 
+@pytest.mark.exhaustive
 def test_a_page_of_pictures_carries_no_library(db: Database) -> None:
     summary = summarise(db, biased_run(db))
     with_words = render_html(summary)

@@ -34,6 +34,7 @@ def db(tmp_path: Path):  # type: ignore[no-untyped-def]
         yield database
 
 
+@pytest.mark.exhaustive
 def test_the_headline_names_it_and_the_rest_stands(db: Database) -> None:
     texts = [("good " * (n + 1), "negative") for n in range(21)]
     run_id = stored_run(db, [explained_text(n, *one) for n, one in enumerate(texts)])

@@ -71,6 +71,7 @@ def test_words_as_frequent_are_shown(db: Database) -> None:
     assert row["background"]["entities"] == 6
 
 
+@pytest.mark.exhaustive
 def test_no_word_is_as_frequent(db: Database) -> None:
     found = summarise(db, biased_run(db))
     assert [row.background for row in groups_in(found).rows] == [None, None]
@@ -93,6 +94,7 @@ def split_run(db: Database) -> str:
     return stored_run(db, explained, groups=groups)
 
 
+@pytest.mark.exhaustive
 def test_splits_are_shown(db: Database) -> None:
     found = summarise(db, split_run(db))
     (split,) = groups_in(found).splits
@@ -112,6 +114,7 @@ def test_splits_are_shown(db: Database) -> None:
     assert [part["value"] for part in document[0]["parts"]] == ["negative", "positive"]
 
 
+@pytest.mark.exhaustive
 def test_reversals_are_pointed_out(db: Database) -> None:
     found = summarise(db, split_run(db))
     groups = groups_in(found)
@@ -138,6 +141,7 @@ def test_dropped_terms_by_group() -> None:
     assert dropped_by_group({}) == ()
 
 
+@pytest.mark.exhaustive
 def test_dropped_terms_are_shown(db: Database) -> None:
     found = summarise(db, biased_run(db))
     assert "Which words were left out" not in seen(render_html(found))

@@ -117,6 +117,7 @@ def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
     assert shown.text.count(ATTACK) > 15
 
 
+@pytest.mark.exhaustive
 def test_tags_are_balanced(db: Database, tmp_path: Path) -> None:
     void = {"meta", "img", "input", "br", "wbr"}
     closed_itself = {"rect", "line", "circle", "path"}
@@ -163,6 +164,7 @@ def test_the_script_makes_no_markup_of_texts_and_loads_nothing(db: Database) -> 
         assert not re.search(r"[nr]HTML|insertAdjacent|eval|Function\(|fetch|https?:", text)
 
 
+@pytest.mark.exhaustive
 def test_controls_are_not_shown_without_the_script(db: Database) -> None:
     controls = [
         a
@@ -243,6 +245,7 @@ def test_odd_characters_can_be_written_to_a_file(db: Database, tmp_path: Path) -
     assert "a\ufffdb" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 def test_every_registered_format_renders(db: Database) -> None:
     summary = summarise(db, biased_run(db))
     for name in REPORTS:

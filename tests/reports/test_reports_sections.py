@@ -186,6 +186,7 @@ def test_items_explained_for_every_class_are_counted_once(db: Database) -> None:
     assert (found.mentions, found.items) == (6, 6)  # 12 explanations, two classes
 
 
+@pytest.mark.exhaustive
 def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     answers = [("anns", True), ("anns", False), ("bobs", True)]
     found = summarise(db, biased_run(db), precisions=precisions(answers))
@@ -200,6 +201,7 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     assert "Nobody has checked" in Visible(render_html(biased(db))).text
 
 
+@pytest.mark.exhaustive
 def test_a_report_shows_its_manifest_without_shards(db: Database) -> None:
     found = biased(db).provenance
     assert found is not None

@@ -91,6 +91,7 @@ def test_words_in_few_documents_are_left_out(db: Database) -> None:
     assert view.raising_by_total == ()
 
 
+@pytest.mark.exhaustive
 def test_conservation_is_judged_against_the_number_type(db: Database) -> None:
     found = summarise(db, biased_run(db))
     kept = found.conservation

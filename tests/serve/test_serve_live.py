@@ -185,6 +185,7 @@ def test_without_live_nothing_is_explained(client: TestClient, run_id: str) -> N
     assert "explain" not in "".join(client.get("/openapi.json").json()["paths"])
 
 
+@pytest.mark.exhaustive
 def test_a_text_by_two_methods_is_what_te_explain_says(house: House) -> None:
     model = house.text_model
     given = {"method": "lrp", "beside": "rollout", "target": "class:good"}

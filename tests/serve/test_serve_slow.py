@@ -71,6 +71,7 @@ def test_the_run_page_opens_what_it_lacks_and_leads_there_without_a_script(
         assert (f"section={name}" in later) == (name in held)
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_works_shows_what_is_saved(client: TestClient, db: Database) -> None:
     run_id = biased_run(db, leave=2)
     found = ready(client, link("runs", run_id, "report"))

@@ -118,6 +118,7 @@ def test_ended_and_resumed_gives_the_same_bits(tmp_path: Path, make: Make, mode:
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.exhaustive
 def test_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
     plan = replace(explained(text_plan, tmp_path, "separate"), fit=None)
     before = (Path(plan.source) / "model.safetensors").read_bytes()
@@ -191,6 +192,7 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("teacher", "printed"),
     only(

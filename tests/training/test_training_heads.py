@@ -123,6 +123,7 @@ def test_a_pickle_is_never_read(tmp_path: Path, bert_dir: Path) -> None:
         load_for_training(str(bert_dir), NEW, device="cpu", seed=0)
 
 
+@pytest.mark.exhaustive
 def test_the_saved_model_has_the_tokenizer_and_the_classes(tmp_path: Path) -> None:
     plan = text_plan(tmp_path, classes=("bad", "good", "so-so"))
     trained = load_model(train(plan).model)

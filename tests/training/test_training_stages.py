@@ -98,6 +98,7 @@ def test_the_parts_of_vision_models(name: str, args: dict, layers: int) -> None:
     assert sorted(every) == sorted(one for one, _ in module.named_parameters())
 
 
+@pytest.mark.exhaustive
 def test_frozen_parameters_stay_bit_identical_in_every_stage(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     prepared = prepare(plan)

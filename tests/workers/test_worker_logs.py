@@ -99,6 +99,7 @@ def loud(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, text: str) -> N
     monkeypatch.setattr(place, name, call)
 
 
+@pytest.mark.exhaustive
 def test_all_threads_of_a_run_name_the_shard(
     db: Database, prepared: Prepared, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:

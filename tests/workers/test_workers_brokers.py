@@ -76,6 +76,7 @@ def consumer(request: pytest.FixtureRequest) -> Iterator[tuple[Consumer, Queue]]
     made.app.close()
 
 
+@pytest.mark.exhaustive
 def test_a_consumer_is_given_messages_of_ours_only(consumer: tuple[Consumer, Queue]) -> None:
     made, queue = consumer
     bad = poisons(MARKER, RUN)
@@ -113,6 +114,7 @@ def test_a_message_that_is_not_acknowledged_comes_back(
     assert queue.left() == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kept",
     only(

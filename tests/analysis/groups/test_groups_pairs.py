@@ -64,6 +64,7 @@ def test_names_keep_their_capitals() -> None:
     ]
 
 
+@pytest.mark.exhaustive
 @given(st.text(), st.text())
 def test_any_text_has_a_partner_or_none(word: str, following: str) -> None:
     PARTNERS.partner(word, following)

@@ -70,6 +70,7 @@ def of(found: Strategies, class_name: str) -> ClassStrategies:
     return next(one for one in found.classes if one.class_name == class_name)
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_in_a_corner_is_pointed_out(db: Database) -> None:
     found = discover(db, picture_run(db))
     assert [one.class_name for one in found.classes] == ["cat", "dog"]

@@ -150,6 +150,7 @@ def peak_of(monkeypatch: pytest.MonkeyPatch, db: Database, path: Path, count: in
         tracemalloc.stop()
 
 
+@pytest.mark.exhaustive
 def test_rows_are_written_by_groups_and_memory_does_not_grow(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
