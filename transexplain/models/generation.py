@@ -19,9 +19,7 @@ from transexplain.models.calling import eval_mode
 Chosen = Callable[[Tensor, Tensor], Tensor]
 _ROWS = 16  #: prompts of a batch
 _POSITIONS = 2048  #: of a batch, padding and answers with them
-_STEPS = (
-    3  #: tokens that a batch is tried on: the first is read with the prompts, the others follow
-)
+_STEPS = 3  #: tokens that a batch is tried on: one behind the prompts, others behind it
 _LONGEST = 24  #: tokens of a prompt that a batch is tried on
 _FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, AssertionError, AttributeError)
 
@@ -169,7 +167,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Places of prompts with their answers in batches, the longest first, of similar lengths."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
-        positions = (len(batch) + 1) * max((lengths[one] for one in batch[:1]), default=0)
+        positions = (len(batch) + 1) * (lengths[batch[0]] if batch else 0)
         if len(batch) == _ROWS or positions > _POSITIONS:
             yield batch
             batch = []
