@@ -85,7 +85,9 @@ def test_two_processes_report_the_items_and_checks_of_one(
         assert all(count > 0 for count in (*heard.items, *heard.checks))
         assert all(0 <= share < 1 for share in heard.shares)
         assert heard.shares[-1] > 0
-        assert heard.first[0] == "items", "checks come when the items of a shard are explained"
+    # of two processes the parent looks five times a second: it may see a whole shard at once, whose
+    # items count as done when they are saved
+    assert one.first[0] == "items", "checks come when the items of a shard are explained"
 
 
 def test_without_checks_none_are_reported(tmp_path: Path, db: Database, settings: Settings) -> None:

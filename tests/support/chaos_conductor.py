@@ -76,7 +76,8 @@ class Conductor:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._queue = queue_of(self.settings, runs.get(self.db, self.run_id).plan)
+        plan = runs.get(self.db, self.run_id).plan
+        self._queue, self._last = queue_of(self.settings, plan), plan.max_attempts - 1
 
     def play(self, score: Sequence[tuple[int, str]]) -> None:
         """Make every fault `(shards done, name)` in its turn, then wait for the run's end."""
@@ -131,15 +132,11 @@ class Conductor:
         return [group for group in self.groups if any(group.holds(name) for name in names)]
 
     def _kill(self) -> None:
-        """Kill a whole group at work and start it again.
-
-        Not while it runs one item alone: two such deaths quarantine an item, and only poisonous
-        items may be quarantined in the end.
-        """
+        """Kill a whole group at work and start it again, where nothing would be given up for it."""
         victims: list[Group] = []
 
         def found() -> bool:
-            victims[:] = [one for one in self._at_work() if not self._careful(one)]
+            victims[:] = [one for one in self._at_work() if self._may_end(one)]
             return bool(victims)
 
         wait_for(found, "a group at work on a batch")
@@ -147,11 +144,18 @@ class Conductor:
         victim.kill()
         victim.start()
 
-    def _careful(self, group: Group) -> bool:
-        """Whether the group works on a shard whose items it takes one by one."""
-        return any(
-            one.caution.alone and group.holds(one.worker) for one in self.statuses("running")
-        )
+    def _may_end(self, group: Group) -> bool:
+        """Whether no item would be quarantined, and no shard dead, if the group ended now.
+
+        An item is that died alone twice, and a shard that waited in a process for its device when
+        that died, as often as the plan has attempts. Only the poison may be given up in the end.
+        """
+        held = [one for one in self.statuses("running") if group.holds(one.worker)]
+        return not any(one.caution.alone or one.fruitless >= self._last for one in held)
+
+    def _all_may_end(self) -> bool:
+        found = self._at_work()
+        return len(found) == len(self.groups) and all(map(self._may_end, found))
 
     def _flush(self) -> None:
         with self.broker.client() as client:
@@ -175,7 +179,7 @@ class Conductor:
         wakes, and another is made.
         """
         for _ in range(_ZOMBIES):
-            wait_for(lambda: len(self._at_work()) == len(self.groups), "both groups at work")
+            wait_for(self._all_may_end, "both groups at work on a batch")
             if self._is_fenced(*self._granted("freeze", "frozen")):
                 return
             self.done["zombies that ended themselves"] += 1
