@@ -331,6 +331,15 @@ def _warnings(
     classes = _classes_of_labels(plan, labels)
     yield from label_warning(plan, [label for label, name in classes.items() if name is None])
     yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
+    if plan.groups and plan.model.head == "classes" and len(plan.model.classes) == 1:
+        [name] = plan.model.classes
+        yield (
+            f"the model has one output, {name}, which is audited as a number: it has no answers "
+            "to compare, and probabilities are those of its sigmoid. Set groups.practical.logit to "
+            "the smallest change of it that matters. If it is the logit of a decision, write "
+            '"problem_type": "multi_label_classification" into its config.json, and '
+            f"`targets: [class:{name}]` here"
+        )
     if plan.approximates and section and section.check and section.randomised:
         yield (
             "no model with randomised weights is compared: an explainer reads its own model "

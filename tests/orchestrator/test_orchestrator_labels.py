@@ -2,11 +2,13 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny_audit import make_audit, texts
+from tiny_models import bert, wordpiece
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
@@ -108,3 +110,25 @@ def test_imported_stars_are_pointed_out(call: Any, tmp_path: Path) -> None:
     assert code == 0 and "no class" not in printed and "accuracy 1.000" in printed
     code, printed = call("import", "rows.jsonl", "--set", "labels=by-index")
     assert code == 2 and "needs the classes in their order" in printed
+
+
+@pytest.mark.parametrize("problem", ["regression", "multi_label_classification"])
+def test_a_model_with_one_output_is_a_number_unless_it_says_otherwise(
+    tmp_path: Path, problem: str
+) -> None:
+    spec = make_audit(
+        tmp_path,
+        evaluation={"items": 0},
+        targets=["class:score"],
+        data={"source": str(tmp_path / "texts.jsonl")},
+    )
+    shutil.rmtree(tmp_path / "model")
+    model = bert(num_labels=1, id2label={0: "score"}, problem_type=problem)
+    model.save_pretrained(tmp_path / "model")
+    wordpiece().save_pretrained(tmp_path / "model")
+    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    named = [one for one in found.warnings if "one output, score" in one]
+    assert len(named) == (problem == "regression")
+    assert all(
+        "groups.practical.logit" in one and "`targets: [class:score]`" in one for one in named
+    )

@@ -206,8 +206,8 @@ def rates(outcome: Outcome) -> str:
     own, other = outcome.own.selected, outcome.other.selected
     text = _rates_of_answers(outcome) or (
         f"{outcome.answer} is the answer to {100 * own.share:.1f} % of {own.total:,} "
-        f"{_counted(outcome)} and to "
-        f"{100 * other.share:.1f} % of {other.total:,} of {outcome.reference}"
+        f"{_counted(outcome)} and to {100 * other.share:.1f} % of "
+        f"{other.total:,} {_noun(outcome, other.total)} of {outcome.reference}"
     )
     if outcome.impact_ratio is None or outcome.ratio_interval is None:
         return text
@@ -218,10 +218,13 @@ def rates(outcome: Outcome) -> str:
 
 def _counted(outcome: Outcome) -> str:
     """What a rate is counted over, in the number of the total before it."""
-    where = in_stratum(outcome.stratum)
-    if outcome.own.selected.total == 1:
-        return f"{outcome.counted.removesuffix('s')}{where} that mentions it"
-    return f"{outcome.counted}{where} that mention it"
+    total = outcome.own.selected.total
+    verb = "mentions" if total == 1 else "mention"
+    return f"{_noun(outcome, total)}{in_stratum(outcome.stratum)} that {verb} it"
+
+
+def _noun(outcome: Outcome, total: int) -> str:
+    return outcome.counted.removesuffix("s") if total == 1 else outcome.counted
 
 
 def _rates_of_answers(outcome: Outcome) -> str:
@@ -233,7 +236,8 @@ def _rates_of_answers(outcome: Outcome) -> str:
     return (
         f"answers are those of the data in {100 * own.share:.1f} % of {own.total:,} "
         f"items{in_stratum(outcome.stratum)} that mention it and in {100 * other.share:.1f} % of "
-        f"{other.total:,} of {outcome.reference}; mean F1 {' and '.join(f'{x:.2f}' for x in f1)}"
+        f"{other.total:,} items of {outcome.reference}; "
+        f"mean F1 {' and '.join(f'{x:.2f}' for x in f1)}"
     )
 
 
