@@ -261,6 +261,7 @@ def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
     """Refuse to work here without the run's key, hook or model; workers refuse by themselves."""
     from orchestrator.dispatch.executors import LocalProcesses
     from transexplain.auditing.text_guard import guard_of
+    from transexplain.provenance.input_faults import model_faults
     from transexplain.store import runs
 
     if not isinstance(executor, LocalProcesses):
@@ -271,10 +272,17 @@ def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
     source = plan.model.source
     if plan.task == "imported" or known.items_done + known.items_failed >= known.items_total:
         return
-    if Path(source).is_absolute() and not Path(source).exists():
+    if not Path(source).is_absolute():
+        return
+    if not Path(source).exists():
         raise ConfigurationError(
             f"run {run_id} explains the model {source}, which is not there; put it back in that "
             "place and try again. Nothing was changed"
+        )
+    if plan.model.files and (faults := model_faults(plan.model)):
+        raise ConfigurationError(
+            f"run {run_id} explains another model than {source} is now: {'; '.join(faults[:3])}. "
+            "Put those files back and try again, or start a new run. Nothing was changed"
         )
 
 

@@ -249,6 +249,13 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
             run = runs.get(db, "latest").id
             assert not shards.list_shards(db, run, states=["dead"]), "no attempt was spent"
         bert_dir.with_name("elsewhere").rename(bert_dir)
+        config = bert_dir / "config.json"
+        planned = config.read_bytes()
+        config.write_bytes(planned + b" ")
+        code, printed = call("resume", "latest")
+        assert code == 2 and f"config.json of {bert_dir} has changed" in " ".join(printed.split())
+        assert "Nothing was changed" in printed
+        config.write_bytes(planned)
         assert call("resume", "latest")[0] == 0
 
 

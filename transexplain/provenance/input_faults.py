@@ -6,8 +6,9 @@ from pathlib import Path
 from transexplain.data.snapshot_rows import snapshot_rows
 from transexplain.data.source_files import file_digest
 from transexplain.errors import TransExplainError
+from transexplain.models.load import present_files
 from transexplain.remote_files import info, read
-from transexplain.types.plans import DatasetRef, SourceFile
+from transexplain.types.plans import DatasetRef, ModelRef, SourceFile
 
 
 def fault_in_pieces(dataset: DatasetRef) -> str | None:
@@ -45,3 +46,18 @@ def fault_of(path: Path | None, planned: SourceFile, shown: str) -> str | None:
     if found == planned.sha256:
         return None
     return f"{shown} has changed (sha256 {found[:12]}, planned {planned.sha256[:12]})"
+
+
+def model_faults(model: ModelRef) -> list[str]:
+    """What the files of a model are not as planned: changed, missing or new.
+
+    Raises ModelLoadError where its source names no model.
+    """
+    present = present_files(model.source)
+    planned = {one.path for one in model.files}
+    faults = [
+        fault
+        for one in model.files
+        if (fault := fault_of(present.get(one.path), one, f"{one.path} of {model.source}"))
+    ]
+    return faults + [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned)]

@@ -16,9 +16,13 @@ from transexplain.data.source_files import snapshot_file
 from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.methods.learned_facts import explainers_of
-from transexplain.models.load import present_files
 from transexplain.provenance.explained_again import again_checks
-from transexplain.provenance.input_faults import fault_in_pieces, fault_in_store, fault_of
+from transexplain.provenance.input_faults import (
+    fault_in_pieces,
+    fault_in_store,
+    fault_of,
+    model_faults,
+)
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import (
     Check,
@@ -84,17 +88,10 @@ def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
         return note(name, f"{_UNRECORDED}; the digest of them all is compared below")
     remedy = "--model PATH names the model where it is elsewhere"
     try:
-        present = present_files(model.source)
+        faults = model_faults(model)
     except ConfigurationError as error:
         return judged(name, [str(error)], "", remedy)
-    planned = {one.path: one.sha256 for one in model.files}
-    faults = [
-        fault
-        for one in model.files
-        if (fault := fault_of(present.get(one.path), one, f"{one.path} of {model.source}"))
-    ]
-    faults += [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned.keys())]
-    return judged(name, faults, f"{len(planned)} of {model.source} as planned", remedy)
+    return judged(name, faults, f"{len(model.files)} of {model.source} as planned", remedy)
 
 
 def _snapshot(dataset: DatasetRef) -> Check:
