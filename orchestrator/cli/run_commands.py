@@ -101,7 +101,7 @@ def plan(
     if prepared.labels:
         typer.echo(f"labels: {prepared.label_summary()}")
     if measured:
-        typer.echo(f"faithfulness: {measured.summary_text()}")
+        typer.echo(f"faithfulness is measured by {measured.subject_text()}")
 
 
 def prepare(

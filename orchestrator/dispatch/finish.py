@@ -14,7 +14,6 @@ from transexplain.registry import Registry
 from transexplain.remote_paths import AnyPath, write_whole
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
-from transexplain.reports.phrasing import counted
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
 from transexplain.reports.runs_compared import DriftSummary
@@ -96,7 +95,7 @@ def report(
         headline: Sequence[Statement] = table.headline
     else:
         summary, paths = write_reports(db, run_id, folder, wanted)
-        headline = (*summary.headline, *_closing(summary))
+        headline = summary.headline
     if signer is not None:
         paths.append(_write_signature(paths, runs.get(db, run_id).id, signer))
     if show:
@@ -181,18 +180,7 @@ def _write_whole(path: AnyPath, content: bytes) -> None:
 
 def print_summary(summary: Summary, paths: list[AnyPath]) -> None:
     """The findings for a terminal."""
-    _print((*summary.headline, *_closing(summary)), paths)
-
-
-def _closing(summary: Summary) -> list[Statement]:
-    found = summary.conservation
-    if found is None:
-        return []
-    text = (
-        f"ledgers of {counted(found.attributions, 'attribution')}: "
-        f"largest |gap| {found.worst:.1e}, mean {found.mean:.1e} of the sum of |terms|"
-    )
-    return [Statement(kind="fact", text=text)]
+    _print(summary.headline, paths)
 
 
 def _print(statements: Sequence[Statement], paths: Sequence[AnyPath]) -> None:

@@ -13,6 +13,7 @@ from transexplain.errors import ConfigurationError, EngineError
 from transexplain.evaluating.metrics import METRICS, curve_of, metric_facts
 from transexplain.methods import METHODS, bound, cost_of, facts_of
 from transexplain.registry import load
+from transexplain.reports.phrasing import counted
 from transexplain.types.items import Item
 from transexplain.types.plans import AuditPlan
 from transexplain.types.scores import (
@@ -368,12 +369,16 @@ class EvaluationEstimate:
     metrics: int
     passes: float  #: forwards and backwards, in all; metrics that explain again not counted
 
-    def summary_text(self) -> str:
-        """A line for the terminal."""
+    def subject_text(self) -> str:
+        """What is measured, for the terminal."""
         return (
-            f"{self.methods} methods and {self.metrics} metrics on {self.items:,} items: about "
-            f"{self.passes:,.0f} passes through the model"
+            f"{counted(self.methods, 'method')} and {counted(self.metrics, 'metric')} on "
+            f"{counted(self.items, 'item')}"
         )
+
+    def summary_text(self) -> str:
+        """A line for the terminal: what is measured, and what it costs."""
+        return f"{self.subject_text()}: about {self.passes:,.0f} passes through the model"
 
 
 def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
