@@ -253,6 +253,7 @@ def test_the_rows_for_a_card_are_printed_and_written_as_tables(
         assert f"\n| {row['row']} |" in markdown
 
 
+@pytest.mark.exhaustive
 def test_a_row_that_fails_says_why_and_the_next_goes_on(tmp_path: Path) -> None:
     sheet = Sheet({}, "cpu", tmp_path / "rows.json", tmp_path / "rows.md")
 

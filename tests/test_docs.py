@@ -251,6 +251,7 @@ def test_links_of_the_repository_become_links_of_the_site(hooks: Any) -> None:
     assert hooks.with_site_links(code, "how-to/fleet.md") == code
 
 
+@pytest.mark.exhaustive
 def test_the_sample_report_is_of_the_demo_and_can_be_redacted(hooks: Any) -> None:
     whole, redacted = (hooks.rendered(redacted=one) for one in (False, True))
     assert "demo-letters" in whole and "demo-letters" in redacted

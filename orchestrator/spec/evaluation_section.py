@@ -371,10 +371,8 @@ class EvaluationEstimate:
 
     def subject_text(self) -> str:
         """What is measured, for the terminal."""
-        return (
-            f"{counted(self.methods, 'method')} and {counted(self.metrics, 'metric')} on "
-            f"{counted(self.items, 'item')}"
-        )
+        by = f"{counted(self.methods, 'method')} and {counted(self.metrics, 'metric')}"
+        return f"{by} on {counted(self.items, 'item')}"
 
     def summary_text(self) -> str:
         """A line for the terminal: what is measured, and what it costs."""
@@ -383,8 +381,7 @@ class EvaluationEstimate:
 
 def evaluation_estimate(plan: AuditPlan) -> EvaluationEstimate | None:
     """Count what methods declare and curves take; None where nothing is evaluated."""
-    evaluation = plan.evaluation
-    if evaluation is None:
+    if (evaluation := plan.evaluation) is None:
         return None
     items = min(plan.dataset.rows, evaluation.items or plan.dataset.rows)
     passes = 0.0

@@ -108,6 +108,7 @@ def test_the_tables_for_sql_hold_the_words_that_the_run_stored(tmp_path: Path) -
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.parametrize("store_text", only("hashed", of=["hashed", "none"]))
 def test_no_secret_is_in_any_table_of_postgresql(

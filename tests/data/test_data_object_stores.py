@@ -95,6 +95,7 @@ def test_pieces_hold_what_the_snapshot_holds(s3: FaultyS3, table: Path, tmp_path
     assert ids_of(remote, range(90, 120)) == tuple(map(str, range(90, 120)))
 
 
+@pytest.mark.exhaustive
 def test_a_worker_reads_its_shards_and_nothing_else(
     s3: FaultyS3,
     table: Path,

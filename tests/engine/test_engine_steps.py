@@ -446,6 +446,7 @@ def explained_in_classes(
     return te.explain(model, items, method, "all", batch_tokens=1000, **params)
 
 
+@pytest.mark.exhaustive
 def test_pictures_have_their_attention_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "_SMALL_ON_CPU", 1 << 20)
     model = ready("ViT").model

@@ -187,6 +187,7 @@ def run(call: Call, tmp_path: Path) -> Call:
     return call
 
 
+@pytest.mark.exhaustive
 def test_an_export(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     run("export", "--format", "text-table", code=1)
     monkeypatch.setitem(EXPORTS._table, "text-table", "text_table:text_table")

@@ -71,6 +71,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", only("rows.parquet", of=["rows.jsonl", "rows.parquet"]))
 def test_a_run_exported_and_imported_says_the_same(
     call: Call, tmp_path: Path, audited: list[dict[str, Any]], name: str

@@ -78,6 +78,7 @@ def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.Mon
     assert found[0] == found[1]
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path: Path) -> None:
     with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
         shutil.move(tmp_path / "part-3.jsonl", tmp_path / "kept")

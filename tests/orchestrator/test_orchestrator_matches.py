@@ -189,6 +189,7 @@ def test_wrong_groups_are_reported(call, tmp_path: Path, groups, data, says: str
     assert (code, says in printed) == (2, True), printed
 
 
+@pytest.mark.exhaustive
 def test_regions_of_pictures(call, tmp_path: Path, vit_dir: Path) -> None:
     rows = []
     Image.new("L", (16, 16), 255).save(tmp_path / "mask.png")

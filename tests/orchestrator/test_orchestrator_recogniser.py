@@ -117,6 +117,7 @@ def test_a_recogniser_that_fails_on_every_text_is_no_run(audit: Audit) -> None:
         audit({"recogniser": "entity_recognisers:broken", "check": 6})
 
 
+@pytest.mark.exhaustive
 def test_rows_that_the_recogniser_fails_on_are_told_before_a_run(
     audit: Audit, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_rows_that_the_recogniser_fails_on_are_told_before_a_run(
     assert checked.mentions == {"entity/PERSON": 16, "entity/GPE": 16}
 
 
+@pytest.mark.exhaustive
 def test_another_recogniser_than_the_plans_fails_the_check(
     audit: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

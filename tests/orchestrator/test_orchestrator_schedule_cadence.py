@@ -5,6 +5,7 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from everyday import only
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,10 @@ BERLIN = "Europe/Berlin"  # 2026-03-29: 2 to 3 o'clock is skipped; 2026-10-25: 2
 
 def utc(*parts: int) -> float:
     return datetime(*parts, tzinfo=UTC).timestamp()  # type: ignore[misc]
+
+
+#: a day at each of the hours that are skipped or come twice, north and south
+CHANGES = [utc(2026, 3, 8), utc(2026, 3, 29), utc(2026, 4, 5), utc(2026, 10, 25)]
 
 
 def fires(cron: str, zone: str, after: float, count: int) -> list[float]:
@@ -63,9 +68,7 @@ def test_every_half_hour_follows_real_time(day: tuple[int, int, int, int]) -> No
     "cron", ["30 2 * * *", "15 */2 * * *", "*/20 * * * *", "0 3 * * 0", "7 2,3 * * *"]
 )
 @pytest.mark.parametrize("zone", [BERLIN, "UTC", "America/St_Johns", "Australia/Lord_Howe"])
-@pytest.mark.parametrize(
-    "around", [utc(2026, 3, 8), utc(2026, 3, 29), utc(2026, 4, 5), utc(2026, 10, 25)]
-)
+@pytest.mark.parametrize("around", only(utc(2026, 3, 29), utc(2026, 10, 25), of=CHANGES))
 def test_the_latest_is_the_last_one_that_was_to_come(cron: str, zone: str, around: float) -> None:
     start, end = around - 10 * 86400, around + 2 * 86400
     known = []

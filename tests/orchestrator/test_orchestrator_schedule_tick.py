@@ -68,6 +68,7 @@ def made(db: Database) -> list[str]:
     return [one.id for one in runs.list_runs(db)]
 
 
+@pytest.mark.exhaustive
 def test_missed_fires_are_caught_up_once(
     db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_verdict_is_given_up_after_many_attempts(
     assert len(receiver.posts) == 2
 
 
+@pytest.mark.exhaustive
 def test_a_verdict_that_cannot_be_made_is_reported_and_given_up(
     db: Database, settings: Settings, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +301,7 @@ def test_who_refuses_for_good_is_asked_once_and_the_list_says_why(
     assert document["fires"][0]["deliveries"][0]["attempts"] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_private_receiver_that_an_earlier_version_stored_waits_for_the_setting(
     db: Database, settings: Settings, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

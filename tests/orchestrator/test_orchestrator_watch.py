@@ -70,6 +70,7 @@ def half_done(db: Database, prepared: Prepared) -> str:
     return run_id
 
 
+@pytest.mark.exhaustive
 def test_a_fleet_is_what_sql_says(db: Database, prepared: Prepared) -> None:
     run_id = half_done(db, prepared)
     now = fleet_state.status(db)

@@ -83,6 +83,7 @@ def with_lexicons(folder: Path) -> dict[str, Any]:
     return {"groups": groups, "evaluation": UNMEASURED}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "make",
     only(with_lexicons, of=[by_an_explainer, by_a_head, with_a_head_measured, with_lexicons]),

@@ -167,6 +167,7 @@ def refused(connection: Any, statement: str) -> bool:
     return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_a_role_that_reads_results_asks_all_ten_and_cannot_write_or_read_texts(
     postgres_url: str, role: str, tmp_path: Path
@@ -210,6 +211,7 @@ def test_texts_are_for_whom_they_are_asked_for(postgres_url: str, role: str) -> 
         assert not refused(connection, "SELECT * FROM run_metric")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_a_role_that_may_write_or_is_not_there_is_refused(postgres_url: str, role: str) -> None:
     call(postgres_url, "upgrade")

@@ -38,6 +38,7 @@ def report(db: Database, load_page: LoadPage) -> LoadedPage:
     return load_page(render_html(summarise(db, biased_run(db))))
 
 
+@pytest.mark.exhaustive
 def test_searching_finds_words_in_any_order_and_case(report: LoadedPage) -> None:
     assert report.count == "36 of 36 examples"
     report.page.get_by_role("searchbox", name="Search").fill("BAD bob")
@@ -166,6 +167,7 @@ def test_no_text_or_name_can_run(db: Database, load_page: LoadPage, attack: str)
     assert len(found.requests) == 1 and found.complaints == []
 
 
+@pytest.mark.exhaustive
 def test_the_contents_stay_in_sight_and_follow_the_reader(report: LoadedPage) -> None:
     page = report.page
     contents = page.locator("nav[aria-label=Sections]")
@@ -186,6 +188,7 @@ SQUEEZED = """() => [...document.querySelectorAll(".outcomes th, .outcomes td")]
     .map((cell) => cell.innerText)"""
 
 
+@pytest.mark.exhaustive
 def test_no_word_of_the_outcomes_is_broken_into_letters(report: LoadedPage) -> None:
     for width in (1400, 900):
         report.page.set_viewport_size({"width": width, "height": 900})
@@ -213,6 +216,7 @@ def test_without_scripts_everything_is_there_and_no_control_is_dead(
     assert found.page.locator("th button").count() == 0
 
 
+@pytest.mark.exhaustive
 def test_print_has_no_controls_and_opens_what_is_folded(report: LoadedPage) -> None:
     table = report.page.locator(".rarity").first
     assert table.is_visible()

@@ -192,6 +192,7 @@ def _with_texts(client: TestClient, run_id: str) -> None:
     assert len(found["items"]) == 36
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_a_plan_that_sql_cannot_read_is_no_obstacle_to_a_search(postgres_url: str) -> None:
     """PostgreSQL reads no JSON in which any string has a NUL."""

@@ -9,7 +9,12 @@ from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
+    ]
+)
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty database."""
     url = f"sqlite:///{tmp_path / 'store.db'}"

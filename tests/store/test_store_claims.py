@@ -81,6 +81,7 @@ def test_shards_that_were_given_back_are_claimed_by_index(db: Database) -> None:
     assert [claimed(db, run_id).shard.index for _ in range(3)] == [0, 1, 2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_a_claim_locks_its_shard_only_and_waits_for_no_other(postgres_url: str) -> None:
     with open_database(postgres_url, upgrade=True) as db, ThreadPoolExecutor(1) as pool:
@@ -316,6 +317,7 @@ def test_redelivery_gives_the_results_once(db: Database) -> None:
     assert [one["note"] for one in results.aggregates(db, run_id)] == ["third"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_a_server_that_goes_away_is_a_database_error(postgres_url: str) -> None:
     with open_database(postgres_url, upgrade=True) as db:

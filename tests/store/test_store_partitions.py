@@ -77,6 +77,7 @@ def test_months_follow_each_other(name: str, after: str) -> None:
     assert Month(name).next == Month(after)
 
 
+@pytest.mark.exhaustive
 def test_months_are_made_ahead_and_once(db: Database) -> None:
     with db.read() as connection:
         now = partitions.this_month(connection)
@@ -175,6 +176,7 @@ def test_nothing_is_lost_while_workers_write(db: Database) -> None:
         assert where(db, "result_part", run_id) == {f"result_part_203{year}01": 3}
 
 
+@pytest.mark.exhaustive
 def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
     partitions.maintain(db, ahead=0)
     gone, stays = run_of(db, "20310105-00000000"), run_of(db, "20310205-00000000")

@@ -206,6 +206,7 @@ def months(postgres_url: str) -> Iterator[Database]:
         yield database
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> None:
     old_hex = old_run(months, 500, "abcdefabcdef")

@@ -236,6 +236,7 @@ def test_a_picture_stays_where_it_is(pictures: Prepared, pool: ReaderPool) -> No
         np.testing.assert_array_equal(picture(other.item.content), picture(one.item.content))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["texts", pytest.param("pictures", marks=pytest.mark.exhaustive)])
 def test_the_number_of_processes_moves_no_bit(
     request: pytest.FixtureRequest, db: Database, kind: str

@@ -213,6 +213,7 @@ def test_the_standard_variables_switch_it(variables: dict[str, str], wanted: boo
     assert tracing.is_wanted(variables) is wanted
 
 
+@pytest.mark.exhaustive
 def test_without_an_endpoint_nothing_is_made_or_imported(
     db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ class Telling(Poisonous):
         return super().encode(items, **options)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "written", [pytest.param("text", marks=pytest.mark.exhaustive), "json"], indirect=True
 )
