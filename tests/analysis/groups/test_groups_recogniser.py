@@ -123,6 +123,17 @@ def test_recognisers_that_are_not_there(source: str, types: Any, message: str) -
         planned_recogniser(source, types)
 
 
+@pytest.mark.parametrize("source", ["spacy", "gliner:"])
+def test_without_a_folder_none_is_looked_through(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current one may hold a million files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("a folder is looked through"))
+    with pytest.raises(ConfigurationError, match="write spacy:PACKAGE_OR_FOLDER"):
+        planned_recogniser(source, None)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -167,7 +167,7 @@ def _opened(source: str, types: tuple[str, ...], stamp: _Stamp) -> Recogniser:
 
 def _stamp(source: str) -> _Stamp:
     kind, _, rest = source.partition(":")
-    if kind not in RECOGNISERS:
+    if kind not in RECOGNISERS or not rest:
         return ()
     try:
         files = sorted(path for path in Path(rest).rglob("*") if path.is_file())
