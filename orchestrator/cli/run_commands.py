@@ -261,7 +261,6 @@ def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
     """Refuse to work here without the run's key, hook or model; workers refuse by themselves."""
     from orchestrator.dispatch.executors import LocalProcesses
     from transexplain.auditing.text_guard import guard_of
-    from transexplain.provenance.input_faults import model_faults
     from transexplain.store import runs
 
     if not isinstance(executor, LocalProcesses):
@@ -279,6 +278,8 @@ def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
             f"run {run_id} explains the model {source}, which is not there; put it back in that "
             "place and try again. Nothing was changed"
         )
+    from transexplain.provenance.input_faults import model_faults  # with torch: not for a queue
+
     if plan.model.files and (faults := model_faults(plan.model)):
         raise ConfigurationError(
             f"run {run_id} explains another model than {source} is now: {'; '.join(faults[:3])}. "

@@ -147,8 +147,8 @@ class Conductor:
     def _may_end(self, group: Group) -> bool:
         """Whether no item would be quarantined, and no shard dead, if the group ended now.
 
-        An item is that died alone twice, and a shard that waited in a process for its device when
-        that died, as often as the plan has attempts. Only the poison may be given up in the end.
+        Two deaths alone quarantine an item. A shard that waits for its device loses an attempt with
+        its process, and is dead after the last one. Only the poison may be given up in the end.
         """
         held = [one for one in self.statuses("running") if group.holds(one.worker)]
         return not any(one.caution.alone or one.fruitless >= self._last for one in held)
