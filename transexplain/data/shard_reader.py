@@ -293,7 +293,7 @@ def _item(
         index=index,
         content=content,
         label=row["label"],
-        meta=json.loads(row["meta"]),
+        meta={} if (meta := row["meta"]) == "{}" else json.loads(meta),
         source=source,
         evidence=evidence,
         annotations=annotations,

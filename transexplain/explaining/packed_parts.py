@@ -8,7 +8,7 @@ as it is, tensors as the arrays they hold.
 import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate, pairwise
 from typing import Any, TypeGuard
 
@@ -25,6 +25,7 @@ from transexplain.types.tokens import Tokens
 #: arrays of at least so many bytes leave the pickle
 LARGE = 1 << 16
 _COLUMNS = ("starts", "ends", "words", "special")
+_ITEM = tuple(one.name for one in fields(Item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,12 @@ class _Texts:
     """Encoded texts as columns; arrays are flat over all positions."""
 
     places: list[int]  #: among the entries of the part
-    items: list[Item]
+    items: list[list[Any]]  #: by `_ITEM`
     truncated: list[bool]
     lengths: list[int]
     inputs: dict[str, NDArray[np.int64]]
     positions: dict[str, NDArray[Any]]  #: by `_COLUMNS`
-    pieces: list[str]
+    pieces: list[Sequence[str]]
     own: list[bool]  #: whether positions are spelled as the item's text spells them
 
 
@@ -105,7 +106,7 @@ def _columns(texts: dict[int, Encoded]) -> _Texts | None:
     features = [one.features for one in several if isinstance(one.features, Tokens)]
     return _Texts(
         places=list(texts),
-        items=[one.item for one in several],
+        items=[[getattr(one.item, name) for one in several] for name in _ITEM],
         truncated=[one.truncated for one in several],
         lengths=[one.length for one in several],
         inputs={
@@ -115,32 +116,32 @@ def _columns(texts: dict[int, Encoded]) -> _Texts | None:
         positions={
             name: np.concatenate([getattr(one, name) for one in features]) for name in _COLUMNS
         },
-        pieces=[piece for one in features for piece in one.pieces],
+        pieces=[one.pieces for one in features],
         own=[one.text is not None for one in features],
     )
 
 
 def _rows(texts: _Texts) -> Iterable[Encoded]:
-    inputs = {
-        name: torch.from_numpy(values).split_with_sizes(texts.lengths)
-        for name, values in texts.inputs.items()
-    }
+    names = list(texts.inputs)
+    columns = [torch.from_numpy(values) for values in texts.inputs.values()]
+    inputs = zip(*(one.split_with_sizes(texts.lengths) for one in columns), strict=True)
     starts, ends, words, special = (texts.positions[name] for name in _COLUMNS)
     spans = pairwise(accumulate(texts.lengths, initial=0))
-    for place, (begin, stop) in enumerate(spans):
-        item = texts.items[place]
+    items = (Item(**dict(zip(_ITEM, row, strict=True))) for row in zip(*texts.items, strict=True))
+    rows = zip(items, inputs, spans, texts.pieces, texts.own, texts.truncated, strict=True)
+    for item, values, (begin, stop), pieces, own, truncated in rows:
         features = Tokens(
             starts=starts[begin:stop],
             ends=ends[begin:stop],
             words=words[begin:stop],
             special=special[begin:stop],
-            pieces=texts.pieces[begin:stop],
-            text=item.content if texts.own[place] else None,
+            pieces=pieces,
+            text=item.content if own else None,
         )
         yield Encoded(
             item=item,
-            inputs={name: values[place] for name, values in inputs.items()},
+            inputs=dict(zip(names, values, strict=True)),
             features=features,
             length=stop - begin,
-            truncated=texts.truncated[place],
+            truncated=truncated,
         )

@@ -29,6 +29,9 @@ from transexplain.types.pairs import DIVIDER, divided
 from transexplain.types.tokens import Token, Tokens
 
 
+MASK = "attention_mask"
+
+
 def encode_given(
     item: Item, tokenizer: Any | None, room: int | None, vocabulary: int | None
 ) -> Encoded:
@@ -304,28 +307,42 @@ class TextEncoder:
         """Texts, or pairs of texts. Of a pair that is too long the longer text is cut."""
         contents = [item.content for _, item in strings]
         rows = self._tokenized(contents, None if isinstance(long_text, Windows) else room)
-        columns = {
-            name: torch.split(torch.from_numpy(flat(values)), [len(one) for one in values])
-            for name, values in rows.items()
-            if name != "special_tokens_mask" and self.takes(name)
-        }
+        encodings = rows.encodings
+        lengths = [len(one) for one in encodings]
         seconds = [content.index(DIVIDER) + 1 for content in contents] if paired else ()
-        tokens = tokens_of(contents, rows.encodings, seconds)
+        tokens = tokens_of(contents, encodings, seconds)
+        inputs, empty = self._inputs(rows, lengths), _without_tokens(tokens, lengths)
         results: dict[int, Encoded | ItemFailure] = {}
         for row, (place, item) in enumerate(strings):
+            cut = bool(encodings[row].overflowing)
             try:
-                self._check_tokens(item, rows.encodings[row], tokens[row], room, long_text)
+                if cut and long_text == "error":
+                    raise _too_long(item, room)
+                if empty[row] or (paired and len({*encodings[row].sequence_ids} - {None}) < 2):
+                    where = "one text of the pair" if paired and not empty[row] else "this text"
+                    raise ItemError("empty-text", f"the tokenizer found no token in {where}")
                 encoded = Encoded(
                     item=item,
-                    inputs={name: column[row] for name, column in columns.items()},
+                    inputs=inputs[row],
                     features=tokens[row],
-                    length=len(tokens[row]),
-                    truncated=bool(rows.encodings[row].overflowing),
+                    length=lengths[row],
+                    truncated=cut,
                 )
                 results[place] = in_windows(encoded, room, long_text)
             except ItemError as error:
                 results[place] = failure(item, error)
         return results
+
+    def _inputs(self, rows: Any, lengths: list[int]) -> list[dict[str, Tensor]]:
+        """The inputs (T,) of every text, cut from one array of each."""
+        columns = {
+            name: torch.from_numpy(flat(values)) for name, values in rows.items() if self.takes(name)
+        }
+        if self.takes(MASK):  # nothing is padded
+            columns[MASK] = torch.ones(sum(lengths), dtype=torch.long)
+        names = list(columns)
+        cut = zip(*(column.split_with_sizes(lengths) for column in columns.values()), strict=True)
+        return [dict(zip(names, values, strict=True)) for values in cut]
 
     def _tokenized(self, contents: Sequence[str], room: int | None) -> Any:
         """What the tokenizer makes of texts or of pairs, cut to `room` positions."""
@@ -337,22 +354,24 @@ class TextEncoder:
                 truncation=room is not None,
                 max_length=room,
                 padding=False,
-                return_attention_mask=True,
-                return_special_tokens_mask=True,
+                return_attention_mask=False,
                 verbose=False,
             )
 
-    def _check_tokens(
-        self, item: Item, encoding: Any, tokens: Tokens, room: int | None, long_text: LongText
-    ) -> None:
-        """Raise ItemError `too-long` or `empty-text` where the text cannot be taken."""
-        if long_text == "error" and encoding.overflowing:
-            raise ItemError(
-                "too-long",
-                f"the text of {len(item.content)} characters needs more than {room} positions; "
-                'shorten it or use long_text="window" or "truncate"',
-            )
-        if tokens.special.all():
-            raise ItemError("empty-text", "the tokenizer found no token in this text")
-        if DIVIDER in item.content and len({*encoding.sequence_ids} - {None}) < 2:
-            raise ItemError("empty-text", "the tokenizer found no token in one text of the pair")
+
+def _too_long(item: Item, room: int | None) -> ItemError:
+    return ItemError(
+        "too-long",
+        f"the text of {len(item.content)} characters needs more than {room} positions; "
+        'shorten it or use long_text="window" or "truncate"',
+    )
+
+
+def _without_tokens(tokens: Sequence[Tokens], lengths: Sequence[int]) -> list[bool]:
+    """Of each text whether all of its positions are special."""
+    if not tokens:
+        return []
+    plain = ~np.concatenate([one.special for one in tokens])
+    of = np.repeat(np.arange(len(tokens)), lengths)
+    empty: list[bool] = (np.bincount(of[plain], minlength=len(tokens)) == 0).tolist()
+    return empty

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.types.tokens import NO_WORD, Tokens
+from transexplain.types.tokens import NO_WORD, FewSpellings, Tokens
 
 
 def tokens_of(
@@ -37,21 +37,50 @@ def tokens_of(
     starts, ends = _trimmed(blank, spans + first[row, None])
     starts[special] = ends[special] = first[row[special]]
     words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
-    columns = (starts - first[row], ends - first[row], words)
-    narrow = [one.astype(np.int32) for one in columns]
+    starts, ends = ((one - first[row]).astype(np.int32) for one in (starts, ends))
+    words = words.astype(np.int32)
+    apart = _spelled_apart(encodings, special, special | (ends <= starts), rows)
+    bounds = pairwise(rows.tolist())
     return [
         Tokens(
-            starts=narrow[0][begin:end],
-            ends=narrow[1][begin:end],
-            words=narrow[2][begin:end],
+            starts=starts[begin:end],
+            ends=ends[begin:end],
+            words=words[begin:end],
             special=special[begin:end],
-            pieces=encoding.tokens,
+            pieces=FewSpellings(end - begin, given),
             text=text,
         )
-        for text, encoding, begin, end in zip(
-            texts, encodings, rows[:-1].tolist(), rows[1:].tolist(), strict=True
-        )
+        for text, given, (begin, end) in zip(texts, apart, bounds, strict=True)
     ]
+
+
+def _spelled_apart(
+    encodings: Sequence[Any],
+    special: NDArray[np.bool_],
+    apart: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+) -> list[dict[int, str]]:
+    """For each text: position -> how the tokenizer spells it, where it is `apart` (P,) of the text.
+
+    The spellings of a text are made only where they are needed: those of special positions are
+    known by their ids once they were seen.
+    """
+    found: list[dict[int, str]] = [{} for _ in encodings]
+    places = np.flatnonzero(apart)
+    of = np.searchsorted(rows, places, side="right") - 1
+    columns = (of.tolist(), (places - rows[of]).tolist(), special[places].tolist())
+    known: dict[int, str] = {}
+    latest, ids = -1, []
+    for text, place, framing in zip(*columns, strict=True):
+        if text != latest:
+            latest, ids = text, encodings[text].ids
+        spelling = known.get(ids[place]) if framing else None
+        if spelling is None:
+            spelling = encodings[text].tokens[place]
+            if framing:
+                known[ids[place]] = spelling
+        found[text][place] = spelling
+    return found
 
 
 def flat(rows: Iterable[Iterable[int]]) -> NDArray[np.int64]:

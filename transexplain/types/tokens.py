@@ -21,6 +21,31 @@ class Token:
     word: int | None = None  #: index of the word it belongs to; None for special tokens
 
 
+class FewSpellings(Sequence[str]):
+    """Spellings of T positions, of which most are ""."""
+
+    __slots__ = ("count", "given")
+
+    def __init__(self, count: int, given: Mapping[int, str]) -> None:
+        """`given`: position (from 0 to `count`, exclusive) -> spelling that is not ""."""
+        self.count, self.given = count, given
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, place: Any) -> Any:
+        found = range(self.count)[place]
+        if isinstance(found, range):
+            return [self.given.get(one, "") for one in found]
+        return self.given.get(found, "")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self[:])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FewSpellings, (self.count, self.given)
+
+
 class Tokens(Sequence[Token]):
     """The positions of one text as arrays (T,); a `Token` is made when somebody asks for it.
 
