@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
-from transexplain.methods.batch_explanation import BatchExplanation
+from transexplain.methods.batch_explanation import BatchExplanation, is_finite
 from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, Windows
 from transexplain.types.answer_spans import EXACT, Agreement, AnswerScheme, agreement
 from transexplain.types.items import (
@@ -160,10 +159,12 @@ class Request:
 
     def named(self, indices: Iterable[int]) -> str:
         """Classes of an item as its outcome names them: one, or a set of labels."""
-        of = self.names.classes if self.scheme is None else self.scheme.types
-        names = [of[one] for one in sorted(indices)]
-        one_class = self.several is None and self.scheme is None
-        return names[0] if one_class else label_set(names)
+        scheme = self.scheme
+        of = self.names.classes if scheme is None else scheme.types
+        ordered = sorted(indices)
+        if self.several is None and scheme is None:
+            return of[ordered[0]]
+        return label_set([of[one] for one in ordered])
 
     def tagged(
         self, member: "Member", logits: NDArray[np.floating[Any]]
@@ -189,9 +190,10 @@ class Request:
             answer = str(item.content).partition(DIVIDER)[2]
             expected = item.label is None or _plain(item.label) == _plain(answer)
             return GENERATED if expected else OTHERWISE
-        if self.floors is None:
-            return self.named([int(np.argmax(logits))])
-        return self.named(predicted_labels(logits, self.floors))
+        floors = self.floors
+        return self.named(
+            [int(logits.argmax())] if floors is None else predicted_labels(logits, floors)
+        )
 
     @property
     def floors(self) -> tuple[float, ...] | None:
@@ -334,15 +336,21 @@ def finished(
     member: Member,
     logits: NDArray[np.float64],
     attributions: Sequence[Attribution],
+    *,
+    finite: bool = False,
 ) -> Explained:
-    """The result of an item with `logits` (C,); a failure where anything is not finite."""
+    """The result of an item with `logits` (C,); a failure where anything is not finite.
+
+    `finite` says that everything is known to be.
+    """
     encoded, labels = member.encoded, member.labels
     item = encoded.item
-    own = logits[: encoded.length] if request.scheme is not None else logits
-    if not (np.isfinite(own).all() and all(map(_is_finite, attributions))):
+    answered = request.scheme is None
+    own = logits if answered else logits[: encoded.length]
+    if not (finite or (np.isfinite(own).all() and all(map(_is_finite, attributions)))):
         return model_failure(item, ArithmeticError("logits or relevance are not finite"))
     found, given = request.tagged(member, own)
-    answered, agreed = request.scheme is None, request.agreed(item, found)
+    agreed = request.agreed(item, found)
     predicted = request.predicted(own, item) if answered else label_set(_types(request, found))
     label = None if labels is None else request.named(labels)
     if agreed is not None:  # an answer has no class: how it agrees with the given one stands for it
@@ -378,6 +386,5 @@ def _types(request: Request, found: Sequence[TaggedSpan]) -> list[str]:
 def _is_finite(attribution: Attribution) -> bool:
     ledger = attribution.ledger
     return bool(
-        np.isfinite(attribution.relevance).all()
-        and (ledger is None or (isfinite(ledger.total) and isfinite(ledger.magnitude)))
+        np.isfinite(attribution.relevance).all() and (ledger is None or is_finite(ledger))
     )

@@ -25,7 +25,7 @@ from transexplain.explaining.padding_ahead import PaddingAhead, encoded_of
 from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
-from transexplain.methods.batch_explanation import BatchExplanation
+from transexplain.methods.batch_explanation import BatchExplanation, Records
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, failure
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
@@ -49,8 +49,11 @@ class Later:
         """The end itself; two threads that ask at once may each get one."""
         if (given := self._given) is not None:
             request, member, explained, row = given
-            logits, attributions = explained.logits[row], explained.attributions[row]
-            self._made = finished(request, member, logits, attributions)
+            records = explained.attributions
+            finite = isinstance(records, Records) and records.are_finite
+            self._made = finished(
+                request, member, explained.logits[row], records[row], finite=finite
+            )
             self._given = None  # the arrays of the batch may go
         assert self._made is not None
         return self._made

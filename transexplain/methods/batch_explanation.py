@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,10 +42,24 @@ class Records(Sequence[list[Attribution]]):
     So whoever keeps a device busy need not make them.
     """
 
-    def __init__(self, rows: int, makers: "Sequence[Callable[[int], Attribution | None]]") -> None:
-        """Each of `makers` gives one attribution of a row, or None where it has none."""
+    def __init__(
+        self,
+        rows: int,
+        makers: "Sequence[Callable[[int], Attribution | None]]",
+        finite: Callable[[], bool],
+    ) -> None:
+        """Each of `makers` gives one attribution of a row, or None where it has none.
+
+        `finite` says whether every number of the batch is finite.
+        """
         self._made: list[list[Attribution] | None] = [None] * rows
         self._makers = makers
+        self._finite = finite
+
+    @cached_property
+    def are_finite(self) -> bool:
+        """Whether all numbers of the batch are finite; false: look at each item."""
+        return self._finite()
 
     def __len__(self) -> int:
         return len(self._made)
@@ -109,6 +124,7 @@ def explain_targets(
     targets = resolve(logits)
     rounds = max((len(of_item) for of_item in targets), default=0)
     makers: list[Callable[[int], Attribution | None]] = []
+    numbers: list[tuple[NDArray[np.floating[Any]], Sequence[Ledger]]] = []
     for number in range(rounds):
         row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
         seed = seed_of(row_targets, logits.shape)
@@ -117,10 +133,27 @@ def explain_targets(
         kept: NDArray[np.floating[Any]] = found.positions.astype(
             np.float64 if mark.double else np.float32
         )
+        numbers.append((kept, found.ledgers or ()))
         makers.append(
             partial(_record_of, batch.encoded, row_targets, found, kept, explained_logits, mark)
         )
-    return BatchExplanation(logits, Records(len(batch.encoded), makers))
+    finite = partial(_all_finite, logits, numbers)
+    return BatchExplanation(logits, Records(len(batch.encoded), makers, finite))
+
+
+def _all_finite(
+    logits: Array, found: Sequence[tuple[NDArray[np.floating[Any]], Sequence[Ledger]]]
+) -> bool:
+    """Whether logits, relevance (padding too) and ledgers of a batch are finite."""
+    return bool(np.isfinite(logits).all()) and all(
+        np.isfinite(relevance).all() and all(map(is_finite, ledgers))
+        for relevance, ledgers in found
+    )
+
+
+def is_finite(ledger: Ledger) -> bool:
+    """Whether the sum and the scale of a ledger are finite."""
+    return isfinite(ledger.total) and isfinite(ledger.magnitude)
 
 
 def _record_of(
