@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.name_cues import Cues
-from transexplain.analysis.groups.word_pieces import Piece, holds_any, pieces
+from transexplain.analysis.groups.word_pieces import KeyFilter, Piece, pieces
 from transexplain.errors import LexiconError
 from transexplain.types.items import (
     Ambiguity,
@@ -44,6 +44,9 @@ class Matches:
     dropped: tuple[
         Match, ...
     ] = ()  #: ambiguous, and nothing distinguishes it from an ordinary word
+
+
+_NOTHING = Matches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Matcher:
         for index, group in enumerate(groups):
             for term in group.terms:
                 self._insert(index, term, group)
+        self._beginnings = KeyFilter(self._root.glued.keys())
 
     def find(self, text: str, recognised: Spans = ()) -> list[Match]:
         """Every match in `text`, ordered by start, end and the lexicon's order of groups."""
@@ -116,9 +120,9 @@ class Matcher:
             text: any text.
             recognised: (start, end) of the entities that a recogniser found in it.
         """
+        if not self._beginnings.may_hold(text):
+            return _NOTHING
         beginnings = self._root.glued
-        if not holds_any(text, beginnings.keys()):
-            return Matches()
         found = pieces(text)
         cues = Cues(text, found)
         free_from = [0] * len(self._names)
