@@ -279,6 +279,8 @@ def _cluster_of(done: Explained) -> str:
 
 def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Region]:
     """The regions marked in a picture, on the grid of its patches, or in a graph, on its nodes."""
+    if not marked:
+        return []
     grid = attribution.features
     if not isinstance(grid, PatchGrid):
         nodes = Tokens.of(grid).words

@@ -385,6 +385,4 @@ def _types(request: Request, found: Sequence[TaggedSpan]) -> list[str]:
 
 def _is_finite(attribution: Attribution) -> bool:
     ledger = attribution.ledger
-    return bool(
-        np.isfinite(attribution.relevance).all() and (ledger is None or is_finite(ledger))
-    )
+    return bool(np.isfinite(attribution.relevance).all() and (ledger is None or is_finite(ledger)))

@@ -28,7 +28,6 @@ from transexplain.types.items import Item, ItemFailure
 from transexplain.types.pairs import DIVIDER, divided
 from transexplain.types.tokens import Token, Tokens
 
-
 MASK = "attention_mask"
 
 
@@ -336,7 +335,9 @@ class TextEncoder:
     def _inputs(self, rows: Any, lengths: list[int]) -> list[dict[str, Tensor]]:
         """The inputs (T,) of every text, cut from one array of each."""
         columns = {
-            name: torch.from_numpy(flat(values)) for name, values in rows.items() if self.takes(name)
+            name: torch.from_numpy(flat(values))
+            for name, values in rows.items()
+            if self.takes(name)
         }
         if self.takes(MASK):  # nothing is padded
             columns[MASK] = torch.ones(sum(lengths), dtype=torch.long)

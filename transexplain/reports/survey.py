@@ -111,7 +111,7 @@ class AttributionSurvey:
             size = size_of(one)
             self.sizes.add(size)
             self.strongest.add(size, one.item_id)
-            self.seen.add(one)
+            self.seen.add([one])
         return self
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.exact_totals import UNITS, ExactTable, exact
+from transexplain.analysis.groups.exact_totals import UNITS, ExactTable, exact, exact_sums, numbered
 from transexplain.types.items import Attribution
 
 HeatmapKey = tuple[str, str, int, int]  #: target of the plan, class name, rows, columns
@@ -172,17 +172,19 @@ class SeenTotals:
     units: set[str] = field(default_factory=set)
     _sums: ExactTable[ClassKey] = field(default_factory=ExactTable)  #: [attributions, logits]
 
-    def add(self, attribution: Attribution) -> None:
-        """Count one attribution; raises ValueError where its logit is not finite."""
-        key = (attribution.target, attribution.class_name)
-        try:
-            self._sums.add(key, [1, exact(attribution.logit)])
-        except ValueError:
-            raise ValueError(
-                f"item {attribution.item_id!r} has a logit that is not finite"
-            ) from None
-        self.input_layers.add(attribution.at)
-        self.units.add(attribution.unit)
+    def add(self, attributions: Sequence[Attribution]) -> None:
+        """Count attributions; raises ValueError where a logit is not finite."""
+        keys, kinds = numbered([(one.target, one.class_name) for one in attributions])
+        logits = np.array([one.logit for one in attributions], dtype=np.float64)
+        wrong = np.flatnonzero(~np.isfinite(logits))
+        if len(wrong):
+            name = attributions[wrong[0]].item_id
+            raise ValueError(f"item {name!r} has a logit that is not finite")
+        counts = np.bincount(kinds, minlength=len(keys)).tolist()
+        for key, *row in zip(keys, counts, exact_sums(logits, kinds, len(keys)), strict=True):
+            self._sums.add(key, row)
+        self.input_layers.update(one.at for one in attributions)
+        self.units.update(one.unit for one in attributions)
 
     @property
     def count(self) -> Counter[ClassKey]:

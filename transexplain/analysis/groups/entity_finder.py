@@ -244,7 +244,7 @@ class EntityFinder:
     ) -> list[Mention]:
         """The entities of an item with their relevance for one of its targets."""
         mentions: list[Mention] = []
-        if not isinstance(attribution.features, PatchGrid):
+        if found.matches and not isinstance(attribution.features, PatchGrid):
             mentions += mentions_of(attribution, found.matches)
         mentions += [
             mention_of_region(attribution, region, share)

@@ -5,7 +5,7 @@ not: only so do the shards of a run give the same bits however they are cut up a
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Protocol, Self, TypeVar
@@ -30,6 +30,7 @@ def exact(value: float) -> int:
 
 _FITS = 2.0**12  #: numbers below it have units that fit 63 bits
 _HALF = 2**32
+_FITS_HIGH = 2.0**29  #: sums of upper halves below it make sums that fit 63 bits
 _TOGETHER = 2**20  # numbers of 32 bits whose sum a float holds exactly
 
 
@@ -55,10 +56,20 @@ def exact_sums(values: NDArray[np.floating[Any]], of: NDArray[np.intp], count: i
     units = np.rint(wide * UNITS).astype(np.int64)
     low = np.bincount(of, weights=(units & (_HALF - 1)).astype(np.float64), minlength=count)
     high = np.bincount(of, weights=(units >> 32).astype(np.float64), minlength=count)
+    if np.abs(high).max(initial=0.0) < _FITS_HIGH:
+        sums: list[int] = ((high.astype(np.int64) << 32) + low.astype(np.int64)).tolist()
+        return sums
     return [
         int(above) * _HALF + int(below)
         for above, below in zip(high.tolist(), low.tolist(), strict=True)
     ]
+
+
+def numbered(keys: Sequence[Any]) -> tuple[list[Any], NDArray[np.intp]]:
+    """The different keys in order of appearance, and (N,) which of them each one is."""
+    names = list(dict.fromkeys(keys))
+    numbers = dict(zip(names, range(len(names)), strict=True))
+    return names, np.fromiter(map(numbers.__getitem__, keys), dtype=np.intp, count=len(keys))
 
 
 class ExactTable(dict[Key, list[int]]):
@@ -82,6 +93,9 @@ class ExactTable(dict[Key, list[int]]):
 
     def merge(self, other: Mapping[Key, list[int]]) -> Self:
         """Add all rows of `other` to these, and return these."""
+        if not self:
+            self.update(other)
+            return self
         for key, row in other.items():
             self.add(key, row)
         return self

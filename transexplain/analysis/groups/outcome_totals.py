@@ -6,13 +6,23 @@ table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`
 """
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
-from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact
+from transexplain.analysis.groups.exact_totals import (
+    UNITS,
+    Counts,
+    ExactTable,
+    exact,
+    exact_sums,
+    numbered,
+)
 from transexplain.types.items import ItemOutcome
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -47,12 +57,18 @@ class Tally(NamedTuple):
     squares: tuple[float, ...]  #: sum of squares, by answer
 
 
-@dataclass(slots=True)
+_Waiting = tuple[Situation, Sequence[float]]  #: an item's situation and logits
+_COUNTED_TOGETHER = 1024  #: items
+
+
+@dataclass(slots=True, eq=False)
 class OutcomeTotals:
     """Of one shard, or of shards merged into it."""
 
     #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn]
-    _rows: ExactTable[Situation] = field(default_factory=ExactTable)
+    _counted: ExactTable[Situation] = field(default_factory=ExactTable)
+    #: by the answers that they are counted for
+    _waiting: dict[tuple[Answer, ...], list[_Waiting]] = field(default_factory=dict)
 
     def add(
         self,
@@ -71,13 +87,48 @@ class OutcomeTotals:
         key = Situation(
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )
-        entry = [1, 0, *[0, 0] * len(answers)]
-        classes = max((place for one in answers for place in one.plus), default=-1)
-        if chances is None and answers and len(outcome.logits) > max(classes, 0):
-            chances = [float(probability(one.odds_of(outcome.logits))) for one in answers]
         if chances is not None:
-            entry[1:] = [1, *(part for one in chances for part in (exact(one), exact(one * one)))]
-        self._rows.add(key, entry)
+            parts = (part for one in chances for part in (exact(one), exact(one * one)))
+            self._counted.add(key, [1, 1, *parts])
+            return
+        waiting = self._waiting.setdefault(tuple(answers), [])
+        waiting.append((key, outcome.logits))
+        if len(waiting) >= _COUNTED_TOGETHER:
+            self._count()
+
+    @property
+    def _rows(self) -> ExactTable[Situation]:
+        if self._waiting:
+            self._count()
+        return self._counted
+
+    def _count(self) -> None:
+        """Count the items that wait: many at once are counted faster."""
+        for answers, items in self._waiting.items():
+            # of a class that the logits lack nothing is known, nor of any without logits
+            classes = max((place for one in answers for place in one.plus), default=-1)
+            needed = max(classes, 0) if answers else math.inf
+            known = [(key, logits) for key, logits in items if len(logits) > needed]
+            for key, logits in items:
+                if len(logits) <= needed:
+                    self._counted.add(key, [1, 0, *[0, 0] * len(answers)])
+            self._count_known(answers, known)
+        self._waiting.clear()
+
+    def _count_known(self, answers: Sequence[Answer], items: Sequence[_Waiting]) -> None:
+        keys, kinds = numbered([key for key, _ in items])
+        counts = np.bincount(kinds, minlength=len(keys)).tolist()
+        columns = [counts, counts]
+        for one in answers:
+            chances = probability([one.odds_of(logits) for _, logits in items])
+            columns += [exact_sums(part, kinds, len(keys)) for part in (chances, chances * chances)]
+        for key, *row in zip(keys, *columns, strict=True):
+            self._counted.add(key, row)
+
+    def __eq__(self, other: object) -> bool:
+        return self._rows == other._rows if isinstance(other, OutcomeTotals) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
 
     def merge(self, other: "OutcomeTotals") -> "OutcomeTotals":
         """Add the totals of `other` to these, and return these."""

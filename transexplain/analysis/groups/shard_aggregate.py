@@ -1,5 +1,6 @@
 """The aggregate of a shard: all totals and control results that the group statistics need."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -30,6 +31,7 @@ from transexplain.analysis.groups.exact_totals import (
     ExactTable,
     exact_sums,
     merge_each,
+    numbered,
 )
 from transexplain.analysis.groups.hidden_regions import (
     HiddenRegion,
@@ -43,7 +45,6 @@ from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.text_repeats import TextRepeats
 from transexplain.analysis.groups.text_totals import (
     TextBatch,
-    numbered,
     part_rows,
     word_rows,
     words_of,
@@ -163,15 +164,15 @@ class ShardAggregate:
         Raises:
             ValueError: a relevance or a logit is not finite.
         """
-        for outcome in outcomes:
-            self.items += 1
-            self.truncated += outcome.truncated
-            self.predictions.add((outcome.label, outcome.predicted))
-            if self.repeats is not None and outcome.text is not None:
-                self.repeats.add(outcome.text)
+        self.items += len(outcomes)
+        self.truncated += sum(one.truncated for one in outcomes)
+        self.predictions.merge(Counter((one.label, one.predicted) for one in outcomes))
+        if self.repeats is not None:
+            for outcome in outcomes:
+                if outcome.text is not None:
+                    self.repeats.add(outcome.text)
         if self.seen is not None:
-            for attribution in attributions:
-                self.seen.add(attribution)
+            self.seen.add(attributions)
         pictures = [one for one in attributions if isinstance(one.features, PatchGrid)]
         texts = [one for one in attributions if not isinstance(one.features, PatchGrid)]
         for added, some in ((self._add_images, pictures), (self._add_texts, texts)):
@@ -300,8 +301,8 @@ class ShardAggregate:
         batch = TextBatch.join(attributions)
         _check_finite(batch.relevance, attributions)
         tables = [self._words.setdefault(key, ExactTable()) for key in keys]
-        for kind, word, row in word_rows(words_of(batch), kinds):
-            tables[kind].add(word, row)
+        for kind, rows in word_rows(words_of(batch), kinds):
+            tables[kind].merge(rows)
         for key, parts in zip(keys, part_rows(batch, kinds, len(keys), PARTS), strict=True):
             self.positions.add(key, parts)
 

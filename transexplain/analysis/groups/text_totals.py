@@ -1,13 +1,13 @@
 """Exact totals of many explained texts at once: by word, and by place in the text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.exact_totals import exact_sums
+from transexplain.analysis.groups.exact_totals import exact_sums, numbered
 from transexplain.types.graphs import is_named
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.tokens import Tokens
@@ -73,7 +73,7 @@ def words_of(batch: TextBatch) -> TextWords:
     stored = [one.text for one in batch.attributions]
     spans = zip(of.tolist(), starts.tolist(), ends.tolist(), strict=True)
     if None not in stored:
-        return TextWords(of, [stored[text][start:end].lower() for text, start, end in spans], sums)
+        return TextWords(of, _written(stored, spans), sums)
     pieces = _spellings(batch, places, number, len(found))
     texts = [
         _counted(pieces[word], start, end)
@@ -90,6 +90,19 @@ def words_of(batch: TextBatch) -> TextWords:
     )
     kept = [word for word, one in zip(texts, known.tolist(), strict=True) if one]
     return TextWords(of[known], kept, sums[known])
+
+
+def _written(texts: Sequence[str], spans: Iterable[tuple[int, int, int]]) -> list[str]:
+    """What stands in `texts` at spans (text, start, end), in lower case."""
+    plain = [one.isascii() for one in texts]
+    # whole texts where that moves no character
+    small = [one.lower() if alike else one for one, alike in zip(texts, plain, strict=True)]
+    if all(plain):
+        return [small[text][start:end] for text, start, end in spans]
+    return [
+        small[text][start:end] if plain[text] else texts[text][start:end].lower()
+        for text, start, end in spans
+    ]
 
 
 def _counted(spelled: str, start: int, end: int) -> str:
@@ -112,10 +125,11 @@ def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -
     return found
 
 
-def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, str, list[int]]]:
-    """(kind, word, [texts, mentions, relevance, |relevance|]) of every word of every kind of text.
+def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, dict[str, list[int]]]]:
+    """Of every kind of text: word -> [texts, mentions, relevance, |relevance|].
 
-    `kinds` (N,) are the kinds of the texts. Raises ValueError where a relevance is not finite.
+    `kinds` (N,) are the kinds of the texts; a kind without a word is left out. Raises ValueError
+    where a relevance is not finite.
     """
     names, codes = numbered(words.texts)
     width = max(1, len(names))
@@ -130,8 +144,13 @@ def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, str, list
         exact_sums(words.relevance, place, len(found)),
         exact_sums(np.abs(words.relevance), place, len(found)),
     )
-    for key, *row in zip(found.tolist(), *columns, strict=True):
-        yield key // width, names[key % width], row
+    rows = list(map(list, zip(*columns, strict=True)))
+    spelled = list(map(names.__getitem__, (found % width).tolist()))
+    of, firsts = np.unique(found // width, return_index=True)
+    for kind, (low, high) in zip(
+        of.tolist(), pairwise([*firsts.tolist(), len(found)]), strict=True
+    ):
+        yield kind, dict(zip(spelled[low:high], rows[low:high], strict=True))
 
 
 def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[list[int]]:
@@ -158,10 +177,3 @@ def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[
     flat = [number for row in zip(*columns, strict=True) for number in row]
     width = parts * len(columns)
     return [flat[at : at + width] for at in range(0, len(flat), width)]
-
-
-def numbered(keys: Sequence[Any]) -> tuple[list[Any], Indices]:
-    """The different keys in order of appearance, and which of them each one is."""
-    numbers: dict[Any, int] = {}
-    found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
-    return list(numbers), found
