@@ -249,13 +249,18 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     if not matches:
         return []
     tokens = Tokens.of(attribution.features)
-    plain, starts, ends = ~tokens.special, tokens.starts, tokens.ends
+    # lists: of one text they are faster than arrays, whose calls let other threads run
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
+    columns = (tokens.starts, tokens.ends, tokens.special, relevance)
+    rows = zip(*(one.tolist() for one in columns), strict=True)
+    own = [
+        (start, end, value) for start, end, special, value in rows if end > start and not special
+    ]
     found: list[Mention] = []
     for match in matches:
-        inside = plain & (starts < match.end) & (ends > match.start) & (ends > starts)
-        if inside.any():
-            found.append(_mention(attribution, match, float(relevance[inside].sum())))
+        inside = [value for start, end, value in own if start < match.end and end > match.start]
+        if inside:  # added up as an array is, whatever this version of Python does
+            found.append(_mention(attribution, match, float(np.array(inside).sum())))
     return found
 
 
