@@ -7,6 +7,7 @@ the sum of its entries, a logit beside that of the item.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -124,11 +125,12 @@ def _number_lists(some: Sequence[Attribution], given: Sequence[Sequence[float]])
 
 def ledger_table(some: Sequence[Attribution]) -> Floats:
     """(N, 8) the entries of the ledgers in the order of `LEDGER_ENTRIES`; 0 where there is none."""
-    table = np.zeros((len(some), len(LEDGER_ENTRIES)))
-    for place, one in enumerate(some):
-        if one.ledger is not None:
-            table[place] = [getattr(one.ledger, name) for name in LEDGER_ENTRIES]
-    return table
+    nothing = (0.0,) * len(LEDGER_ENTRIES)
+    rows = [nothing if one.ledger is None else _ENTRIES(one.ledger) for one in some]
+    return np.array(rows, dtype=np.float64).reshape(len(some), len(LEDGER_ENTRIES))
+
+
+_ENTRIES = attrgetter(*LEDGER_ENTRIES)
 
 
 def _ledger_columns(some: Attributed) -> dict[str, pa.Array]:

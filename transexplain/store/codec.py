@@ -46,8 +46,8 @@ def encode_all(
     Raises ItemError (`not-finite`) for NaN, infinity, or values beyond float32.
     """
     counts = np.array([one.size for one in relevance], dtype=np.int64)
-    flat = [np.asarray(one, dtype=np.float64).ravel() for one in relevance]
-    values = np.concatenate(flat) if flat else np.zeros(0)
+    flat = [one.ravel() for one in relevance]
+    values = np.concatenate(flat, dtype=np.float64) if flat else np.zeros(0)
     largest = _largest_of(values, counts)
     # in this form NaN, for which every comparison is false, is refused too
     unfit = np.flatnonzero(~(largest <= _LARGEST))

@@ -79,11 +79,11 @@ def texts(values: Sequence[str | None]) -> pa.Array:
 
 def names(values: Sequence[str | None]) -> pa.Array:
     """Texts of which most are there many times."""
-    known: dict[str | None, int] = {}
-    places = [known.setdefault(one, len(known)) for one in values]
+    different = dict.fromkeys(values)
+    known = dict(zip(different, range(len(different)), strict=True))
     missing = known.get(None)
     held = pa.array([b"" if one is None else encoded(one) for one in known], type=pa.binary())
-    at = np.asarray(places, dtype=np.int64)
+    at = np.fromiter(map(known.__getitem__, values), dtype=np.int64, count=len(values))
     return pa.DictionaryArray.from_arrays(
         ints(at, None if missing is None else at == missing), held
     )

@@ -149,13 +149,17 @@ def margin_of(outcome: ItemOutcome, places: Mapping[str, int]) -> float | None:
 
 
 def _lengths(outcomes: Sequence[ItemOutcome]) -> list[tuple[int, int, int, int, int]]:
+    kinds = Counter(
+        (one.positions, one.label is not None, one.label == one.predicted, one.truncated)
+        for one in outcomes
+    )
     found: dict[int, list[int]] = {}
-    for one in outcomes:
-        row = found.setdefault(int(one.positions), [0, 0, 0, 0])
-        row[0] += 1
-        row[1] += one.label is not None
-        row[2] += one.label is not None and one.label == one.predicted
-        row[3] += bool(one.truncated)
+    for (positions, labelled, right, truncated), many in kinds.items():
+        row = found.setdefault(int(positions), [0, 0, 0, 0])
+        row[0] += many
+        row[1] += many * labelled
+        row[2] += many * (labelled and right)
+        row[3] += many * bool(truncated)
     return [(length, *row) for length, row in sorted(found.items())]  # type: ignore[misc]
 
 

@@ -6,6 +6,7 @@ A row of a batch is an item; its positions, attributions, mentions and scores ar
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from transexplain.store import codec
 from transexplain.store import part_columns as col
-from transexplain.store.attribution_columns import Attributed, attribution_columns, ledger_table
+from transexplain.store.attribution_columns import Attributed, attribution_columns
 from transexplain.store.codec import EncodedMany, decode_all, encode_all
 from transexplain.store.item_columns import item_columns
 from transexplain.store.mention_columns import mention_columns, score_columns
@@ -167,27 +168,24 @@ def _row(some: _Some, payload: Payload, places: Mapping[str, int]) -> Row:
     relevance = encode_all(
         [one.relevance for one in records], payload, [one.item_id for one in records]
     )
+    attributed = Attributed.of_records(records, some.attributions.of, relevance)
     return {
         "first": int(some.outcomes[0].index),
         "last": int(some.outcomes[-1].index),
         "items": len(some.outcomes),
         "format": FORMAT,
         "ids": col.sealed(col.hashes_of([one.item_id for one in some.outcomes]).tobytes()),
-        "payload": packed(_batch(some, relevance)),
-        "summary": _summary(some, relevance, places).packed(),
+        "payload": packed(_batch(some, attributed)),
+        "summary": _summary(some, relevance, attributed, places).packed(),
     }
 
 
-def _batch(some: _Some, relevance: EncodedMany) -> pa.RecordBatch:
+def _batch(some: _Some, attributed: Attributed) -> pa.RecordBatch:
     columns = item_columns(some.outcomes)
     columns |= position_columns(some.features, some.texts)
     items = len(some.outcomes)
-    attributions, mentions, scores = some.attributions, some.mentions, some.scores
-    columns["attributions"] = attribution_columns(
-        Attributed.of_records(attributions.records, attributions.of, relevance),
-        items,
-        columns["logits"],
-    )
+    mentions, scores = some.mentions, some.scores
+    columns["attributions"] = attribution_columns(attributed, items, columns["logits"])
     # a column takes a kilobyte even where it is empty
     if mentions.records:
         columns["mentions"] = mention_columns(mentions.records, mentions.of, some.texts)
@@ -204,27 +202,30 @@ def packed(batch: pa.RecordBatch) -> bytes:
     return col.squeezed(sink.getvalue().to_pybytes())
 
 
-def _summary(some: _Some, relevance: EncodedMany, places: Mapping[str, int]) -> PartSummary:
+def _summary(
+    some: _Some, relevance: EncodedMany, attributed: Attributed, places: Mapping[str, int]
+) -> PartSummary:
     attributions = some.attributions
     counts = np.array([one.relevance.size for one in attributions.records], dtype=np.int64)
     flat = decode_all(relevance.values, relevance.scales, counts)
+    bounds = pairwise(accumulate(counts.tolist(), initial=0))
     sizes = sizes_of(
         [one.features for one in attributions.records],
-        np.split(flat, np.cumsum(counts)[:-1]) if len(counts) else [],
+        [flat[begin:stop] for begin, stop in bounds],
         [some.outcomes[item].text for item in attributions.of.tolist()],
     )
     margins = [margin_of(one, places) for one in some.outcomes]
     mentioned: dict[str, set[int]] = {}
     for one, item in zip(some.mentions.records, some.mentions.of.tolist(), strict=True):
         mentioned.setdefault(one.group, set()).add(item)
-    there = np.array([one.ledger is not None for one in attributions.records], dtype=bool)
+    there = attributed.ledgered
     return summarised(
         some.outcomes,
         counts=(len(counts), len(some.mentions.records), len(some.scores.records)),
         sizes=sizes,
         margin=max((float(one) for one in margins if one is not None), default=None),
-        ledgers=ledger_table(attributions.records)[there],
+        ledgers=attributed.ledger[there],
         ledgered=attributions.of[there],
-        logits=np.array([one.logit for one in attributions.records], dtype=np.float64)[there],
+        logits=attributed.logit[there],
         mentioned=mentioned,
     )

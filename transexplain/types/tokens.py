@@ -1,6 +1,6 @@
 """The positions of a text: one record for each, or arrays over all of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -34,10 +34,9 @@ class FewSpellings(Sequence[str]):
         return self.count
 
     def __getitem__(self, place: Any) -> Any:
-        found = range(self.count)[place]
-        if isinstance(found, range):
-            return [self.given.get(one, "") for one in found]
-        return self.given.get(found, "")
+        if isinstance(place, slice):
+            return [self.given.get(one, "") for one in range(self.count)[place]]
+        return self.given.get(range(self.count)[place], "")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self[:])
@@ -246,13 +245,22 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
     of = np.repeat(np.arange(len(same)), counts)[flat]
     places = flat - (np.cumsum(counts) - counts)[of]
     columns = (of, places, starts[flat], ends[flat], special[flat])
+    spelled = [_spelling_at(one.pieces) for one, _, _ in same]
     for item, place, start, end, apart in zip(*(one.tolist() for one in columns), strict=True):
-        one, text, odd = same[item]
+        _, text, odd = same[item]
         there = text[start:end]
-        piece = one.pieces[place] if apart or not there else there
+        piece = spelled[item](place) if apart or not there else there
         if piece != there:
             odd[place] = piece
     return found
+
+
+def _spelling_at(pieces: Sequence[str]) -> Callable[[int], str]:
+    """The spelling at a position from 0 on."""
+    if isinstance(pieces, FewSpellings):
+        given = pieces.given
+        return lambda place: given.get(place, "")
+    return pieces.__getitem__
 
 
 def _own(
