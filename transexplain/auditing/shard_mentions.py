@@ -105,7 +105,8 @@ class MentionCounter:
             groups = self._finder.groups_in(self._text_of(done), marked, outcome.meta)
             self._count_answers(done, outcome, groups, found.matches, found.matches, aggregate)
             return (), []
-        aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
+        if found.dropped:
+            aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
         mentions: list[Mention] = []
         for attribution in attributions:
             present = self._finder.mentions(attribution, found, _regions(attribution, marked))

@@ -177,14 +177,23 @@ def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) ->
     `shape` is that of the logits: (B, C), or (B, P, C) where targets say at which positions.
     """
     seed = np.zeros(shape)
+    if len(shape) == 2:
+        given = [
+            (row, index, coefficient)
+            for row, target in enumerate(targets)
+            if target is not None
+            for index, coefficient in target.coefficients
+        ]
+        if given:
+            rows, indices, coefficients = map(list, zip(*given, strict=True))
+            np.add.at(seed, (rows, indices), coefficients)
+        return seed
     for row, target in enumerate(targets):
-        if target is None:
-            continue
-        places: Sequence[tuple[int, ...]] = [(one,) for one in target.positions]
-        for place, (index, coefficient) in zip(
-            places or [()] * len(target.coefficients), target.coefficients, strict=True
-        ):
-            seed[(row, *place, index)] += coefficient
+        if target is not None:
+            for place, (index, coefficient) in zip(
+                target.positions, target.coefficients, strict=True
+            ):
+                seed[row, place, index] += coefficient
     return seed
 
 
@@ -231,7 +240,10 @@ def _record(
 ) -> Attribution:
     """One item's record; `kept` (T,) is its relevance in the precision of the record."""
     features = encoded.features if found.features is None else found.features[row]
-    prefix = split(found.positions[row], features)[1] if isinstance(features, PatchGrid) else ()
+    relevance, prefix = split(kept, features)
+    if prefix:  # in full precision
+        prefix = split(found.positions[row], features)[1]
+    notes = found.notes[row] if found.notes else ()
     content = encoded.item.content
     return Attribution(
         item_id=encoded.item.id,
@@ -241,14 +253,14 @@ def _record(
         class_index=target.class_index,
         class_name=target.class_name,
         logit=logit,
-        relevance=split(kept, features)[0].copy(),  # not a view of the whole batch
+        relevance=relevance.copy(),  # not a view of the whole batch
         unit=mark.unit,
         at=mark.at,
         features=features,
         ledger=None if found.ledgers is None else found.ledgers[row],
         text=content if isinstance(content, str) else None,
         prefix_relevance=prefix,
-        notes=(*([target.note] if target.note else ()), *(found.notes[row] if found.notes else ())),
+        notes=(target.note, *notes) if target.note else tuple(notes),
         positions=target.positions,
     )
 
