@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transexplain.explaining.reading import Entry
-from transexplain.models.loaded_model import Encoded
+from transexplain.models.loaded_model import Encoded, InputsOfText
 from transexplain.types.items import Item
 from transexplain.types.tokens import Tokens
 
@@ -44,12 +44,11 @@ class _Texts:
 
 def packed(entries: Sequence[Entry]) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """A pickle of the entries, and the large arrays that it leaves out, in order."""
-    names = next((set(one.inputs) for one in entries if _is_plain(one)), None)
-    texts = {
-        place: one
-        for place, one in enumerate(entries)
-        if _is_plain(one) and set(one.inputs) == names
-    }
+    texts = {place: one for place, one in enumerate(entries) if _is_plain(one)}
+    names = {frozenset(one.inputs) for one in texts.values()}
+    if len(names) > 1:
+        first = next(iter(names))
+        texts = {place: one for place, one in texts.items() if first == frozenset(one.inputs)}
     rest = [(place, one) for place, one in enumerate(entries) if place not in texts]
     buffers: list[pickle.PickleBuffer] = []
 
@@ -86,15 +85,12 @@ class _Pickler(pickle.Pickler):
 
 
 def _is_plain(one: Entry) -> TypeGuard[Encoded]:
-    """Whether an entry is a text whose inputs are all numbers of its positions."""
+    """Whether an entry is a text that was encoded with others, in one pass."""
     return (
         isinstance(one, Encoded)
         and isinstance(one.features, Tokens)
         and not one.windows
-        and all(
-            values.shape == (one.length,) and values.dtype == torch.int64
-            for values in one.inputs.values()
-        )
+        and isinstance(one.inputs, InputsOfText)
     )
 
 
@@ -109,10 +105,9 @@ def _columns(texts: dict[int, Encoded]) -> _Texts | None:
         items=[[getattr(one.item, name) for one in several] for name in _ITEM],
         truncated=[one.truncated for one in several],
         lengths=[one.length for one in several],
-        inputs={
-            name: torch.cat([one.inputs[name] for one in several]).numpy()
-            for name in several[0].inputs
-        },
+        inputs=InputsOfText.joined(
+            [one.inputs for one in several if isinstance(one.inputs, InputsOfText)]
+        ),
         positions={
             name: np.concatenate([getattr(one, name) for one in features]) for name in _COLUMNS
         },
@@ -122,14 +117,11 @@ def _columns(texts: dict[int, Encoded]) -> _Texts | None:
 
 
 def _rows(texts: _Texts) -> Iterable[Encoded]:
-    names = list(texts.inputs)
-    columns = [torch.from_numpy(values) for values in texts.inputs.values()]
-    inputs = zip(*(one.split_with_sizes(texts.lengths) for one in columns), strict=True)
     starts, ends, words, special = (texts.positions[name] for name in _COLUMNS)
     spans = pairwise(accumulate(texts.lengths, initial=0))
     items = (Item(**dict(zip(_ITEM, row, strict=True))) for row in zip(*texts.items, strict=True))
-    rows = zip(items, inputs, spans, texts.pieces, texts.own, texts.truncated, strict=True)
-    for item, values, (begin, stop), pieces, own, truncated in rows:
+    rows = zip(items, spans, texts.pieces, texts.own, texts.truncated, strict=True)
+    for item, (begin, stop), pieces, own, truncated in rows:
         features = Tokens(
             starts=starts[begin:stop],
             ends=ends[begin:stop],
@@ -140,7 +132,7 @@ def _rows(texts: _Texts) -> Iterable[Encoded]:
         )
         yield Encoded(
             item=item,
-            inputs=dict(zip(names, values, strict=True)),
+            inputs=InputsOfText(texts.inputs, begin, stop),
             features=features,
             length=stop - begin,
             truncated=truncated,

@@ -1,7 +1,8 @@
 """A loaded model: encodes items, makes batches, and runs with access to the input layer."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -41,6 +42,46 @@ class Encoded:
     length: int  #: T: positions, special ones included, padding never
     truncated: bool
     windows: "tuple[Window, ...]" = ()  #: of an item that is too long for one pass
+
+
+class InputsOfText(Mapping[str, Tensor]):
+    """The inputs of one text, cut from the arrays of many when they are asked for."""
+
+    __slots__ = ("_arrays", "begin", "stop")
+
+    def __init__(self, arrays: Mapping[str, NDArray[np.int64]], begin: int, stop: int) -> None:
+        """`arrays` (P,) hold the positions of all texts; those from `begin` to `stop` are its."""
+        self._arrays, self.begin, self.stop = arrays, begin, stop
+
+    def array(self, name: str) -> NDArray[np.int64]:
+        """(T,) one input; it shares the memory of the tensor."""
+        return self._arrays[name][self.begin : self.stop]
+
+    @staticmethod
+    def joined(several: "Sequence[InputsOfText]") -> dict[str, NDArray[np.int64]]:
+        """Each input of one or more texts that have the same, one text after the other."""
+        first, last = several[0], several[-1]
+        if all(one._arrays is first._arrays for one in several) and all(
+            one.stop == after.begin for one, after in pairwise(several)
+        ):
+            return {name: whole[first.begin : last.stop] for name, whole in first._arrays.items()}
+        return {name: np.concatenate([one.array(name) for one in several]) for name in first}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.from_numpy(self.array(name))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = {name: self.array(name).copy() for name in self}
+        return InputsOfText, (own, 0, self.stop - self.begin)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

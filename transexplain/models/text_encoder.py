@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from transexplain.models.hub import panics_as_errors
 from transexplain.models.loaded_model import (
     Batch,
     Encoded,
+    InputsOfText,
     LongText,
     Padded,
     Windows,
@@ -118,24 +119,28 @@ def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
     )
 
 
-def _rows_of(several: Sequence[Encoded], name: str) -> list[Tensor]:
+def _rows_of(several: Sequence[Encoded], name: str) -> list[NDArray[Any]]:
     """(T,) an input of each item; models read types that are not given as all of type 0."""
     missing = [one for one in several if name not in one.inputs]
-    if not missing:
-        return [one.inputs[name] for one in several]
-    if name != "token_type_ids":
+    if missing and name != "token_type_ids":
         raise ConfigurationError(f"item {missing[0].item.id} has no {name!r}, others do")
-    nothing = torch.zeros(max(one.length for one in several), dtype=torch.long)
-    return [one.inputs.get(name, nothing[: one.length]) for one in several]
+    nothing = np.zeros(max(one.length for one in several), dtype=np.int64)
+    return [
+        _array(one.inputs, name) if name in one.inputs else nothing[: one.length] for one in several
+    ]
 
 
-def _padded(rows: list[Tensor], inside: NDArray[np.bool_], values: list[int]) -> Tensor:
+def _array(inputs: Mapping[str, Tensor], name: str) -> NDArray[Any]:
+    return inputs.array(name) if isinstance(inputs, InputsOfText) else inputs[name].numpy()
+
+
+def _padded(rows: list[NDArray[Any]], inside: NDArray[np.bool_], values: list[int]) -> Tensor:
     """(N, B, T) the rows of N inputs padded on the right, each input with its own value.
 
     `inside` (B, T) are the positions that are the items'. All inputs at once: each call that lets
     other threads run has to wait for them.
     """
-    flat = torch.cat(rows).numpy()
+    flat = np.concatenate(rows)
     padded = np.empty((len(values), *inside.shape), dtype=flat.dtype)
     padded[:] = np.array(values)[:, None, None]
     padded[np.broadcast_to(inside, padded.shape)] = flat
@@ -201,7 +206,7 @@ class TextEncoder:
             raise ConfigurationError("a batch needs at least one encoded item")
         lengths = np.array([one.length for one in encoded])
         inside = np.arange(lengths.max()) < lengths[:, None]
-        names = list({name: None for one in encoded for name in one.inputs})
+        names = list(dict.fromkeys(chain.from_iterable(one.inputs for one in encoded)))
         rows = list(chain.from_iterable(_rows_of(encoded, name) for name in names))
         values = [self.padding.get(name, 0) for name in names]
         stacked, counts, several = (
@@ -332,18 +337,13 @@ class TextEncoder:
                 results[place] = failure(item, error)
         return results
 
-    def _inputs(self, rows: Any, lengths: list[int]) -> list[dict[str, Tensor]]:
-        """The inputs (T,) of every text, cut from one array of each."""
-        columns = {
-            name: torch.from_numpy(flat(values))
-            for name, values in rows.items()
-            if self.takes(name)
-        }
+    def _inputs(self, rows: Any, lengths: list[int]) -> list[InputsOfText]:
+        """The inputs of every text, of those that the model takes."""
+        arrays = {name: flat(values) for name, values in rows.items() if self.takes(name)}
         if self.takes(MASK):  # nothing is padded
-            columns[MASK] = torch.ones(sum(lengths), dtype=torch.long)
-        names = list(columns)
-        cut = zip(*(column.split_with_sizes(lengths) for column in columns.values()), strict=True)
-        return [dict(zip(names, values, strict=True)) for values in cut]
+            arrays[MASK] = np.ones(sum(lengths), dtype=np.int64)
+        bounds = pairwise(accumulate(lengths, initial=0))
+        return [InputsOfText(arrays, begin, stop) for begin, stop in bounds]
 
     def _tokenized(self, contents: Sequence[str], room: int | None) -> Any:
         """What the tokenizer makes of texts or of pairs, cut to `room` positions."""
