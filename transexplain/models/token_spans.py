@@ -39,7 +39,7 @@ def tokens_of(
     words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
     starts, ends = ((one - first[row]).astype(np.int32) for one in (starts, ends))
     words = words.astype(np.int32)
-    apart = _spelled_apart(encodings, special, special | (ends <= starts), rows)
+    apart = _spelled_apart(encodings, special, ends <= starts, rows)  # special ones are empty
     bounds = pairwise(rows.tolist())
     return [
         Tokens(

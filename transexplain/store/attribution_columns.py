@@ -60,7 +60,7 @@ class Attributed:
         index = [-1 if one.class_index is None else int(one.class_index) for one in some]
         return cls(
             of=of,
-            words={name: [getattr(one, name) for one in some] for name in WORDS},
+            words={name: list(map(attrgetter(name), some)) for name in WORDS},
             rank=[int(one.rank) for one in some],
             class_index=np.array(index, dtype=np.int64),
             logit=logit,

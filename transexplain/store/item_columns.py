@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ def item_columns(outcomes: Sequence[ItemOutcome]) -> dict[str, pa.Array]:
     return {
         "id": col.texts([one.item_id for one in outcomes]),
         "step": col.ints(np.diff(rows, prepend=0)),
-        **{name: col.names([getattr(one, name) for one in outcomes]) for name in _NAMES},
+        **{name: col.names([*map(attrgetter(name), outcomes)]) for name in _NAMES},
         "logits": col.lists(col.floats(logits), counts),
         "truncated": pa.array(np.array([bool(one.truncated) for one in outcomes])),
         "positions": col.ints([int(one.positions) for one in outcomes]),
-        **{name: col.texts([getattr(one, name) for one in outcomes]) for name in _TEXTS},
+        **{name: col.texts([*map(attrgetter(name), outcomes)]) for name in _TEXTS},
         "meta": col.names([json_text(one.meta) for one in outcomes]),
     }
 

@@ -1,6 +1,6 @@
 """The positions of a text: one record for each, or arrays over all of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -22,12 +22,12 @@ class Token:
 
 
 class FewSpellings(Sequence[str]):
-    """Spellings of T positions, of which most are ""."""
+    """Spellings of those of T positions that have no characters of a text; others are ""."""
 
     __slots__ = ("count", "given")
 
     def __init__(self, count: int, given: Mapping[int, str]) -> None:
-        """`given`: position (from 0 to `count`, exclusive) -> spelling that is not ""."""
+        """`given`: position (from 0 to `count`, exclusive) -> its spelling."""
         self.count, self.given = count, given
 
     def __len__(self) -> int:
@@ -231,7 +231,10 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
     same: list[tuple[Tokens, str, dict[int, str]]] = []
     for one, text, odd in zip(tokens, texts, found, strict=True):
         if text is not None and one.text == text:
-            same.append((one, text, odd))
+            if isinstance(one.pieces, FewSpellings):
+                odd.update((place, piece) for place, piece in one.pieces.given.items() if piece)
+            else:
+                same.append((one, text, odd))
         else:
             odd.update(one._unlike(text))
     if not same:
@@ -245,22 +248,13 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
     of = np.repeat(np.arange(len(same)), counts)[flat]
     places = flat - (np.cumsum(counts) - counts)[of]
     columns = (of, places, starts[flat], ends[flat], special[flat])
-    spelled = [_spelling_at(one.pieces) for one, _, _ in same]
     for item, place, start, end, apart in zip(*(one.tolist() for one in columns), strict=True):
-        _, text, odd = same[item]
+        one, text, odd = same[item]
         there = text[start:end]
-        piece = spelled[item](place) if apart or not there else there
+        piece = one.pieces[place] if apart or not there else there
         if piece != there:
             odd[place] = piece
     return found
-
-
-def _spelling_at(pieces: Sequence[str]) -> Callable[[int], str]:
-    """The spelling at a position from 0 on."""
-    if isinstance(pieces, FewSpellings):
-        given = pieces.given
-        return lambda place: given.get(place, "")
-    return pieces.__getitem__
 
 
 def _own(
