@@ -315,7 +315,7 @@ class TextEncoder:
         lengths = [len(one) for one in encodings]
         seconds = [content.index(DIVIDER) + 1 for content in contents] if paired else ()
         tokens = tokens_of(contents, encodings, seconds)
-        inputs, empty = self._inputs(rows, lengths), _without_tokens(tokens, lengths)
+        inputs, empty = self._inputs_of(rows, lengths), _without_tokens(tokens, lengths)
         results: dict[int, Encoded | ItemFailure] = {}
         for row, (place, item) in enumerate(strings):
             cut = bool(encodings[row].overflowing)
@@ -337,7 +337,7 @@ class TextEncoder:
                 results[place] = failure(item, error)
         return results
 
-    def _inputs(self, rows: Any, lengths: list[int]) -> list[InputsOfText]:
+    def _inputs_of(self, rows: Any, lengths: list[int]) -> list[InputsOfText]:
         """The inputs of every text, of those that the model takes."""
         arrays = {name: flat(values) for name, values in rows.items() if self.takes(name)}
         if self.takes(MASK):  # nothing is padded

@@ -94,7 +94,8 @@ def test_many_texts_give_the_totals_of_each(texts: int, dtype: type) -> None:
     given = [made_up(number, dtype) for number in range(texts)]
     kinds = np.array([len(one.item_id) % 3 for one in given])
     batch = TextBatch.join(given)
-    rows = {(kind, word): row for kind, word, row in word_rows(words_of(batch), kinds)}
+    found = word_rows(words_of(batch), kinds)
+    rows = {(kind, word): row for kind, words in found for word, row in words.items()}
     assert rows == slow_words(given, kinds.tolist())
     assert part_rows(batch, kinds, 3, PARTS) == slow_parts(given, kinds.tolist(), 3)
 
