@@ -38,14 +38,14 @@ def tokens_of(
     starts[special] = ends[special] = first[row[special]]
     words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
     starts, ends = ((one - first[row]).astype(np.int32) for one in (starts, ends))
-    words = words.astype(np.int32)
+    numbers = words.astype(np.int32)
     apart = _spelled_apart(encodings, special, ends <= starts, rows)  # special ones are empty
     bounds = pairwise(rows.tolist())
     return [
         Tokens(
             starts=starts[begin:end],
             ends=ends[begin:end],
-            words=words[begin:end],
+            words=numbers[begin:end],
             special=special[begin:end],
             pieces=FewSpellings(end - begin, given),
             text=text,

@@ -24,25 +24,25 @@ class Token:
 class FewSpellings(Sequence[str]):
     """Spellings of those of T positions that have no characters of a text; others are ""."""
 
-    __slots__ = ("count", "given")
+    __slots__ = ("given", "length")
 
-    def __init__(self, count: int, given: Mapping[int, str]) -> None:
-        """`given`: position (from 0 to `count`, exclusive) -> its spelling."""
-        self.count, self.given = count, given
+    def __init__(self, length: int, given: Mapping[int, str]) -> None:
+        """`given`: position (from 0 to `length`, exclusive) -> its spelling."""
+        self.length, self.given = length, given
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return [self.given.get(one, "") for one in range(self.count)[place]]
-        return self.given.get(range(self.count)[place], "")
+            return [self.given.get(one, "") for one in range(self.length)[place]]
+        return self.given.get(range(self.length)[place], "")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self[:])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FewSpellings, (self.count, self.given)
+        return FewSpellings, (self.length, self.given)
 
 
 class Tokens(Sequence[Token]):

@@ -57,8 +57,8 @@ def exact_sums(values: NDArray[np.floating[Any]], of: NDArray[np.intp], count: i
     low = np.bincount(of, weights=(units & (_HALF - 1)).astype(np.float64), minlength=count)
     high = np.bincount(of, weights=(units >> 32).astype(np.float64), minlength=count)
     if np.abs(high).max(initial=0.0) < _FITS_HIGH:
-        sums: list[int] = ((high.astype(np.int64) << 32) + low.astype(np.int64)).tolist()
-        return sums
+        whole: list[int] = ((high.astype(np.int64) << 32) + low.astype(np.int64)).tolist()
+        return whole
     return [
         int(above) * _HALF + int(below)
         for above, below in zip(high.tolist(), low.tolist(), strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import (
     Interval,
@@ -20,7 +21,6 @@ from transexplain.analysis.groups.intervals import (
     ratio,
 )
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals, Situation, Tally
-from transexplain.analysis.groups.text_totals import numbered
 from transexplain.types.findings import Practical
 
 Counted = Literal["items", "entities", "answers"]

@@ -71,9 +71,10 @@ def words_of(batch: TextBatch) -> TextWords:
     starts = np.concatenate([one.starts for one in batch.tokens])[places[first]]
     ends = np.concatenate([one.ends for one in batch.tokens])[places[last]]
     stored = [one.text for one in batch.attributions]
+    given = [one for one in stored if one is not None]
     spans = zip(of.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    if None not in stored:
-        return TextWords(of, _written(stored, spans), sums)
+    if len(given) == len(stored):
+        return TextWords(of, _written(given, spans), sums)
     pieces = _spellings(batch, places, number, len(found))
     texts = [
         _counted(pieces[word], start, end)
