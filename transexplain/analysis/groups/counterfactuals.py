@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, probability
+from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate, Interval
 from transexplain.types.findings import Practical
@@ -161,9 +162,11 @@ class _Compared:
         self.observed = observed
         self.left = np.array([one.group == group for one in observed])
         self.text: _Ints = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
-        self.entity, self.entities = numbered((one.group == group, one.entity) for one in observed)
-        names = (text[0].cluster or f"\0{text[0].document}" for text in texts)
-        self.cluster, clusters = numbered(names)
+        self.entities, self.entity = numbered(
+            [(one.group == group, one.entity) for one in observed]
+        )
+        names = [text[0].cluster or f"\0{text[0].document}" for text in texts]
+        clusters, self.cluster = numbered(names)
         self.clusters = len(clusters)
         self.values = np.array([one.log_odds for one in observed], dtype=np.float64)
         counts = self._by_text(self.left), self._by_text(~self.left)
@@ -367,13 +370,6 @@ def _p(like: Estimate, these: Estimate, limit: float) -> float:
     randomly sampled names, which differ by chance, are no effect of their group.
     """
     return max(these.p_beyond(limit), like.p_beyond(0.0))
-
-
-def numbered(keys: Iterable[Any]) -> tuple[_Ints, list[Any]]:
-    """A number for every key, and the keys in the order of their numbers."""
-    known: dict[Any, int] = {}
-    numbers = [known.setdefault(key, len(known)) for key in keys]
-    return np.array(numbers, dtype=np.intp), list(known)
 
 
 def _squares(parts: _Floats, places: _Ints) -> float:
