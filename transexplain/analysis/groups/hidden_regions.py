@@ -21,8 +21,8 @@ from transexplain.analysis.groups.counterfactuals import (
     Change,
     Counterfactual,
     Kind,
-    numbered,
 )
+from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.types.findings import Practical
@@ -117,8 +117,8 @@ class _Compared:
     def __init__(self, regions: Sequence[HiddenRegion], group: str) -> None:
         self.regions = regions
         self.left = np.array([one.group == group for one in regions])
-        clusters = (one.cluster or f"\0{one.document}" for one in regions)
-        self.cluster, names = numbered(clusters)
+        clusters = [one.cluster or f"\0{one.document}" for one in regions]
+        names, self.cluster = numbered(clusters)
         self.clusters = len(names)
         self.pictures = len({one.document for one in regions})
         self.before = np.array([one.log_odds for one in regions], dtype=np.float64)  # (N, A)
