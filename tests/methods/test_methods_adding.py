@@ -7,21 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import bert, wordpiece
+from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
 from orchestrator.spec.method_section import method_warnings
 from transexplain.errors import ConfigurationError
+from transexplain.explaining import Request, explain_items
 from transexplain.methods import METHODS, TABLE, cost_of, facts_of, parameters_of
 from transexplain.methods.batch_explanation import (
     BatchExplanation,
     CommonFields,
+    Records,
     SeedRelevance,
     explain_targets,
 )
 from transexplain.methods.method_table import no_backward
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Target
 from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames
 
 
 def equal_shares(
@@ -140,3 +144,38 @@ def test_an_invalid_method_is_refused(given: Any, words: str) -> None:
 def test_an_unknown_unit_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="unit cannot be 'percent'; it is one of logits, "):
         te.add_method("mine", equal_shares, unit="percent")  # type: ignore[arg-type]
+
+
+def with_holes(model: LoadedModel, batch: Any, resolve: Any, *, method: str) -> BatchExplanation:
+    """Equal shares, NaN in all padding and in the texts that hold `x`."""
+    whole = equal_shares(model, batch, resolve, method="equal-shares")
+    assert isinstance(whole.attributions, Records)
+    holes = np.arange(batch.inputs["input_ids"].shape[1]) >= batch.lengths.numpy()[:, None]
+    holes |= np.array([["x" in one.item.content] for one in batch.encoded])
+
+    def take(seed: Any, last: bool) -> SeedRelevance:
+        return SeedRelevance(np.where(holes, np.nan, 1.0))
+
+    mark = CommonFields(method=method, at="inputs", unit="logits", double=True)
+    found = explain_targets(batch, whole.logits, resolve, take, mark)
+    assert isinstance(found.attributions, Records)
+    assert not found.attributions.are_finite
+    assert whole.attributions.are_finite
+    return found
+
+
+def test_numbers_that_are_not_finite_cost_their_item_alone(model: LoadedModel) -> None:
+    te.add_method("with-holes", with_holes)
+    encoded = model.encode(text_items("a good film", "x nice", "nice"))
+    request = Request(
+        method=MethodSpec(name="with-holes"),
+        targets=(Target(spec="predicted", kind="predicted"),),
+        names=ClassNames(model.classes, {}),
+    )
+    ends = list(explain_items(model, encoded, request))
+    kinds = [one.failure.kind if one.failure else "" for one in ends]
+    assert kinds == ["", "model-error", ""]
+    assert [one.attributions[0].relevance.tolist() for one in ends if one.attributions] == [
+        [1.0] * 5,
+        [1.0] * 3,
+    ]

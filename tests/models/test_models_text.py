@@ -1,9 +1,11 @@
 """Texts: offsets, words, special tokens, truncation, and every bad item."""
 
+import pickle
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -11,7 +13,7 @@ from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models.load import wrap
-from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.models.loaded_model import Encoded, InputsOfText, LoadedModel
 from transexplain.models.token_spans import tokens_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.tokens import Token
@@ -249,3 +251,23 @@ def test_texts_together_have_the_tokens_of_each(made: Callable[[], Any]) -> None
     for text, encoding, tokens in zip(texts, rows.encodings, found, strict=True):
         assert tokens == one_by_one(text, encoding)
     assert tokens_of([], []) == []
+
+
+def test_inputs_stay_in_the_arrays_of_the_texts_that_were_encoded_together(
+    model: LoadedModel,
+) -> None:
+    several = [one.inputs for one in model.encode(text_items("a good film", "nice", "a film"))]  # type: ignore[union-attr]
+    cut = [one for one in several if isinstance(one, InputsOfText)]
+    assert len(cut) == 3
+    joined = InputsOfText.joined(cut)
+    assert set(joined) == {"input_ids", "token_type_ids", "attention_mask"} == set(cut[0])
+    assert np.shares_memory(joined["input_ids"], cut[1].array("input_ids"))
+    for some in (cut, cut[::-1], cut[1:], cut[::2], [cut[0], *pickle.loads(pickle.dumps(cut[1:]))]):
+        for name, whole in InputsOfText.joined(some).items():
+            assert whole.tolist() == torch.cat([one[name] for one in some]).tolist()
+    again = pickle.loads(pickle.dumps(cut[1]))
+    assert again.array("input_ids").tolist() == cut[1]["input_ids"].tolist()
+    assert len(pickle.dumps(cut[1])) < 1000  # of itself alone
+    assert "labels" not in again
+    with pytest.raises(KeyError):
+        again["labels"]

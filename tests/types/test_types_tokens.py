@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from transexplain.types.items import own_positions
-from transexplain.types.tokens import Token, Tokens
+from transexplain.types.tokens import FewSpellings, Token, Tokens, spellings_beside
 
 TEXT = "Ünder a  tree"
 LISTED = (
@@ -76,3 +76,19 @@ def test_own_positions_are_those_that_are_not_special(arrays: Tokens) -> None:
     expected = [not token.special for token in LISTED]
     assert own_positions(arrays).tolist() == expected
     assert own_positions(LISTED, 9).tolist() == [*expected, False, False]
+
+
+def test_spellings_that_a_text_lacks_are_kept_alone(arrays: Tokens) -> None:
+    columns = {name: getattr(arrays, name) for name in ("starts", "ends", "words", "special")}
+    few = FewSpellings(len(LISTED), {0: "[CLS]", 4: "▁", 6: "[SEP]"})
+    found = Tokens(**columns, pieces=few, text=TEXT)
+    assert found == arrays
+    assert list(few) == ["[CLS]", "", "", "", "▁", "", "[SEP]"]
+    assert (few[-1], few[1:5], len(few)) == ("[SEP]", ["", "", "", "▁"], 7)
+    with pytest.raises(IndexError):
+        few[7]
+    assert found[4:6] == LISTED[4:6]
+    assert pickle.loads(pickle.dumps(found)) == arrays
+    assert spellings_beside([found, arrays], [TEXT, TEXT]) == [few.given] * 2
+    assert spellings_beside([found], [None]) == spellings_beside([arrays], [None])
+    assert spellings_beside([found], ["other words"]) == spellings_beside([arrays], ["other words"])

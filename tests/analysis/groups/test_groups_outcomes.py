@@ -1,16 +1,28 @@
 """Answers by the groups that items mention: counted exactly, compared with the right items."""
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.answers import Answer, probability
+from transexplain.analysis.groups.exact_totals import UNITS, exact
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 
+ITEM = ItemOutcome(
+    item_id="i",
+    index=0,
+    label=None,
+    predicted="invited",
+    logits=(0.0, 1.0),
+    truncated=False,
+    positions=5,
+)
 CLASSES = ("rejected", "invited")
 INVITED = Answer(name="invited", plus=(1,), minus=(0,))
 
@@ -136,3 +148,36 @@ def test_without_logits_rates_are_known_and_probabilities_are_not() -> None:
     [row] = table(totals, reference="B")
     assert row.own.selected.share == 1.0 and row.own.probability is None
     assert row.own.labelled is None and row.own.error is None
+
+
+def test_items_counted_together_have_the_sums_of_each() -> None:
+    many = [random.Random(seed).gauss(0, 4) for seed in range(3000)]
+    answers = (INVITED, Answer(name="all", plus=(0, 1), minus=(2,)))
+    totals, entry = OutcomeTotals(), [0] * 6
+    for number, value in enumerate(many):
+        outcome = replace(ITEM, item_id=str(number), logits=(0.5, value, -0.25))
+        totals.add(outcome, {"A"}, answers=answers)
+        chances = [float(probability(one.odds_of(outcome.logits))) for one in answers]
+        parts = [exact(part) for one in chances for part in (one, one * one)]
+        entry = [have + more for have, more in zip(entry, [1, 1, *parts], strict=True)]
+        if number == 1500:  # whatever is counted by then
+            assert totals
+            assert len(totals.to_json()) == 1
+    [(situation, tally)] = totals
+    assert situation.groups == ("A",)
+    assert (tally.items, tally.measured) == (3000, 3000)
+    assert tally.probabilities == tuple(one / UNITS for one in entry[2::2])
+    assert tally.squares == tuple(one / UNITS for one in entry[3::2])
+    assert OutcomeTotals.from_json(totals.to_json()) == totals
+
+
+def test_items_without_the_logits_of_an_answer_are_counted_without() -> None:
+    totals = OutcomeTotals()
+    for logits in ((), (1.0,), (1.0, 2.0)):
+        totals.add(replace(ITEM, logits=logits), (), answers=(INVITED,))
+    [(_, tally)] = totals
+    assert (tally.items, tally.measured) == (3, 1)
+    none = OutcomeTotals()
+    none.add(ITEM, (), answers=())
+    [(_, tally)] = none
+    assert (tally.items, tally.measured) == (1, 0)

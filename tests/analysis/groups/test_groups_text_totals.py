@@ -2,6 +2,7 @@
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -143,3 +144,24 @@ def test_more_numbers_than_a_float_can_add_up() -> None:
 def test_sums_of_what_is_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="not finite"):
         exact_sums(np.array([1.0, bad]), np.array([0, 0]), 1)
+
+
+def test_words_whose_numbers_do_not_ascend_are_the_same_words() -> None:
+    one = made_up(7)
+    tokens = Tokens.of(one.features)
+    turned = replace(one, features=tokens[::-1], relevance=one.relevance[::-1].copy())
+    found = [words_of(TextBatch.join([each])) for each in (one, turned)]
+    assert found[0].relevance.tolist() == pytest.approx(found[1].relevance.tolist())
+    assert found[0].of.tolist() == found[1].of.tolist()
+
+
+def test_letters_whose_lower_case_is_longer_keep_their_places() -> None:
+    text = "İstanbul and Ankara"
+    words = [(0, 8), (9, 12), (13, 19)]
+    tokens = [
+        Token(text=text[a:b], start=a, end=b, word=place) for place, (a, b) in enumerate(words)
+    ]
+    one = replace(made_up(1), text=text, features=tokens, relevance=np.ones(3))
+    plain = replace(one, text="Istanbul AND Ankara")
+    found = words_of(TextBatch.join([one, plain]))
+    assert found.texts == ["i\u0307stanbul", "and", "ankara", "istanbul", "and", "ankara"]

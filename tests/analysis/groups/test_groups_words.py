@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.analysis.groups.mention_matching import Matcher
-from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.analysis.groups.word_pieces import KeyFilter, Piece, pieces
 from transexplain.types.items import EntityGroup
 
 #: characters that shift offsets where somebody counts bytes, code units or folded letters
@@ -43,3 +43,26 @@ def test_no_form_of_unicode_hides_a_name(before: str, after: str) -> None:
         name = unicodedata.normalize(form, "Zoë")
         text = f"{before} {name} {after}"
         assert (len(before) + 1, name) in [(m.start, m.surface) for m in found_by.find(text)]
+
+
+ASCII = "aAbB nNtT'-_.,3 \t"
+KEYS = ("ann", "an-an", "don't", "bnt", "3", "a_b", "-", "é", "b")
+
+
+@given(st.text(alphabet=ASCII + "é", max_size=30), st.sets(st.sampled_from(KEYS)))
+def test_no_text_with_a_key_is_passed_over(text: str, keys: set[str]) -> None:
+    assert KeyFilter(keys).may_hold(text) or keys.isdisjoint(one.key for one in pieces(text))
+
+
+def test_texts_without_a_key_are_passed_over() -> None:
+    assert not KeyFilter({"ann", "bob"}).may_hold("Annie met Bobby, and banned_ann.")
+    assert KeyFilter({"ann", "bob"}).may_hold("So ANN's here")
+    assert not KeyFilter({"ann", "-"}).may_hold("Annie met nobody")  # a key that is no word
+    assert KeyFilter({"ann", "-"}).may_hold("so - so")
+
+
+@given(st.text(alphabet=ASCII, max_size=30))
+def test_plain_letters_are_cut_as_all_others(text: str) -> None:
+    other = pieces(f"{text} é")[:-1]
+    assert pieces(text) == other
+    assert all(type(one) is Piece for one in pieces(text))
