@@ -177,24 +177,21 @@ def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) ->
     `shape` is that of the logits: (B, C), or (B, P, C) where targets say at which positions.
     """
     seed = np.zeros(shape)
-    if len(shape) == 2:
-        given = [
-            (row, index, coefficient)
-            for row, target in enumerate(targets)
-            if target is not None
-            for index, coefficient in target.coefficients
-        ]
-        if given:
-            rows, indices, coefficients = map(list, zip(*given, strict=True))
-            np.add.at(seed, (rows, indices), coefficients)
-        return seed
-    for row, target in enumerate(targets):
-        if target is not None:
-            for place, (index, coefficient) in zip(
-                target.positions, target.coefficients, strict=True
-            ):
-                seed[row, place, index] += coefficient
+    given = [
+        (row, *place, index, coefficient)
+        for row, target in enumerate(targets)
+        if target is not None
+        for place, (index, coefficient) in zip(_places(target), target.coefficients, strict=True)
+    ]
+    if given:
+        *indices, coefficients = map(list, zip(*given, strict=True))
+        np.add.at(seed, tuple(indices), coefficients)
     return seed
+
+
+def _places(target: ResolvedTarget) -> Sequence[tuple[int, ...]]:
+    """The output position of each coefficient's logit, empty where an item has one row of them."""
+    return [(one,) for one in target.positions] or [()] * len(target.coefficients)
 
 
 def sum_of_item(values: Array) -> Array:

@@ -165,3 +165,12 @@ def test_letters_whose_lower_case_is_longer_keep_their_places() -> None:
     plain = replace(one, text="Istanbul AND Ankara")
     found = words_of(TextBatch.join([one, plain]))
     assert found.texts == ["i\u0307stanbul", "and", "ankara", "istanbul", "and", "ankara"]
+
+
+def test_kinds_of_which_few_have_a_word_are_counted_the_same() -> None:
+    given = [made_up(number) for number in range(20)]
+    found = words_of(TextBatch.join(given))
+    kinds = np.arange(20) % 3
+    rows = dict(word_rows(found, kinds))
+    sparse = dict(word_rows(found, kinds * 10**6))
+    assert {kind * 10**6: row for kind, row in rows.items()} == sparse

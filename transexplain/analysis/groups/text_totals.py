@@ -103,6 +103,19 @@ def _runs(keys: Indices) -> tuple[Indices, Indices, Indices]:
     return keys[first], first, np.cumsum(begins) - 1
 
 
+_SPARSE = 16  #: a key in so many is used, or fewer: their counts would be mostly zeros
+
+
+def _placed(keys: Indices) -> tuple[Indices, Indices, Indices]:
+    """The different keys sorted, how often each is there, and (N,) which of them each one is."""
+    if keys.max(initial=0) > _SPARSE * len(keys):
+        found, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        return found, counts, place
+    counts = np.bincount(keys)
+    found = np.flatnonzero(counts)
+    return found, counts[found], (np.cumsum(counts > 0) - 1)[keys]
+
+
 def _different(keys: Indices) -> Indices:
     """The different keys, sorted; `unique` without an index takes ten times as long."""
     ordered = np.sort(keys)
@@ -150,25 +163,20 @@ def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, dict[str,
     """
     names, codes = numbered(words.texts)
     width = max(1, len(names))
-    keys = kinds[words.of] * width + codes
-    counts = np.bincount(keys)
-    found = np.flatnonzero(counts)
-    places = np.cumsum(counts > 0) - 1  # of every key among those that are there
-    place = places[keys]
-    once = _different(words.of * width + codes)
-    texts = np.bincount(places[kinds[once // width] * width + once % width], minlength=len(found))
+    found, counts, place = _placed(kinds[words.of] * width + codes)
+    size = max(1, len(found))
+    texts = np.bincount(_different(words.of * size + place) % size, minlength=len(found))
     columns = (
         texts.tolist(),
-        counts[found].tolist(),
+        counts.tolist(),
         exact_sums(words.relevance, place, len(found)),
         exact_sums(np.abs(words.relevance), place, len(found)),
     )
     rows = list(map(list, zip(*columns, strict=True)))
     spelled = list(map(names.__getitem__, (found % width).tolist()))
     of, firsts = np.unique(found // width, return_index=True)
-    for kind, (low, high) in zip(
-        of.tolist(), pairwise([*firsts.tolist(), len(found)]), strict=True
-    ):
+    bounds = pairwise([*firsts.tolist(), len(found)])
+    for kind, (low, high) in zip(of.tolist(), bounds, strict=True):
         yield kind, dict(zip(spelled[low:high], rows[low:high], strict=True))
 
 
