@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
     # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    if PART:
+        number, parts = map(int, PART.split("/"))
+        other = [item for item in items if _part_of(item, parts) != number]
+        config.hook.pytest_deselected(items=other)
+        items[:] = [item for item in items if _part_of(item, parts) == number]
+
+
+#: "2/3": the second of three parts of the tests that are selected; .ci/run says when
+PART = os.environ.get("TRANSEXPLAIN_PART", "")
+
+
+def _part_of(item: pytest.Item, parts: int) -> int:
+    """The part that a test is in, from 1 on; a file with `IN_ONE_PART` is in one as a whole."""
+    whole = getattr(getattr(item, "module", None), "IN_ONE_PART", False)
+    name = item.nodeid.partition("::")[0] if whole else item.nodeid
+    return zlib.crc32(name.encode()) % parts + 1
 
 
 @pytest.fixture(scope="session", autouse=True)
