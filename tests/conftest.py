@@ -75,15 +75,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
     # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
-    if PART:
-        number, parts = map(int, PART.split("/"))
+    if part := config.getoption("part"):
+        number, parts = map(int, part.split("/"))
         other = [item for item in items if _part_of(item, parts) != number]
         config.hook.pytest_deselected(items=other)
         items[:] = [item for item in items if _part_of(item, parts) == number]
 
 
-#: "2/3": the second of three parts of the tests that are selected; .ci/run says when
-PART = os.environ.get("TRANSEXPLAIN_PART", "")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option for machines that are too slow for all exhaustive tests, see .ci/run."""
+    parser.addoption("--part", default="", help="2/3: the second of three parts of the tests")
 
 
 def _part_of(item: pytest.Item, parts: int) -> int:
