@@ -48,6 +48,7 @@ from transexplain.types.scores import MethodSpec
 Live = Callable[..., TestClient]
 Call = Callable[..., tuple[int, str]]
 TEXT = "a nice film, unbelievably good"
+PATIENCE = 300  #: seconds a browser waits: a process that imports torch is slow on a busy machine
 
 
 class DeskHere(LiveDesk):
@@ -643,7 +644,7 @@ class Reader:
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._heard)
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(1_000 * PATIENCE)
         page.goto(self._here + link("runs", run_id, "explain"))
         return page
 
@@ -669,8 +670,9 @@ def reader(house: House, request: pytest.FixtureRequest) -> Iterator[Reader]:
     path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
+    patient = LiveSettings(rate=100, seconds=PATIENCE, load_seconds=PATIENCE)
     with (
-        served(house.db, LiveDesk(LiveSettings(rate=100))) as here,
+        served(house.db, LiveDesk(patient)) as here,
         sync_api.sync_playwright() as driver,
     ):
         browser = driver.chromium.launch(executable_path=path, args=FLAGS)
