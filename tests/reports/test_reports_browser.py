@@ -288,3 +288,26 @@ def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, load_page: L
     found = load_page(render_html(summarise(db, run)))
     found.page.set_viewport_size({"width": 400, "height": 800})
     assert found.page.evaluate("() => document.documentElement.scrollWidth") == 400
+
+
+@pytest.mark.exhaustive
+def test_the_table_of_verdicts_fits_a_wide_page(db: Database, load_page: LoadPage) -> None:
+    summary = summarise(db, biased_run(db))
+    assert summary.groups is not None
+    first, *others = summary.groups.verdicts
+    assert first.counterfactual is not None and first.outcome is not None
+    long = replace(
+        first,
+        group="occupation/female_stereotyped",
+        reference="all other groups of occupation",
+        answer="positive",
+        counterfactual=replace(
+            first.counterfactual, effect=-1.07, probability=-0.108, interval=(-1.45, -0.68)
+        ),
+        outcome=replace(first.outcome, impact_ratio=1.69, ratio_interval=(0.98, 3.46)),
+    )
+    groups = replace(summary.groups, verdicts=(long, *others))
+    found = load_page(render_html(replace(summary, groups=groups)))
+    found.page.set_viewport_size({"width": 1200, "height": 900})
+    wider = "one => one.scrollWidth - one.clientWidth"
+    assert found.page.locator("#verdicts").evaluate(wider) == 0
