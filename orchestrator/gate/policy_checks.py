@@ -156,6 +156,9 @@ def _difference(summary: Summary, limit: float) -> Check:
 
 def _impact(summary: Summary, limit: float) -> Check:
     rule, worst = "min_impact_ratio", most_uneven(summary)
+    if summary.groups and summary.audited.head == "classes" and only_scores(summary):
+        why = "the model answers with a number, which has no rates; take max_swap_logit"
+        return not_measured(rule, why, limit)
     if worst is None:
         return not_measured(rule, _why_no_groups(summary), limit)
     return at_least(rule, evenness(worst), limit, f"the most uneven rates: {_rates(worst)}")

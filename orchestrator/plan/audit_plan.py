@@ -334,9 +334,9 @@ def _warnings(
     if plan.groups and plan.model.head == "classes" and len(plan.model.classes) == 1:
         [name] = plan.model.classes
         yield (
-            f"the model has one output, {name}, which is audited as a number: rates of answers "
-            "(100 %) and changed answers (0 %) mean nothing in its report, and probabilities are "
-            "those of its sigmoid. Set groups.practical.logit to "
+            f"the model has one output, {name}, which is audited as a number: there are no rates "
+            "of answers to compare, swaps alone judge it, and probabilities are those of its "
+            "sigmoid. Set groups.practical.logit to "
             "the smallest change of it that matters. If it is the logit of a decision, write "
             '"problem_type": "multi_label_classification" into its config.json, and '
             f"`targets: [class:{name}]` here"

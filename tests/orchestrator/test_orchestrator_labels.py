@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from tiny_audit import make_audit, texts
 from tiny_models import bert, wordpiece
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
+from transexplain.store.result_tables import counterfactual_result, outcome_result
+from transexplain.store.revisions import open_database
 
 
 def starred(folder: Path, **keys: Any) -> Path:
@@ -132,3 +135,37 @@ def test_a_model_with_one_output_is_a_number_unless_it_says_otherwise(
     assert all(
         "groups.practical.logit" in one and "`targets: [class:score]`" in one for one in named
     )
+
+
+@pytest.mark.exhaustive
+def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any) -> None:
+    spec = make_audit(
+        tmp_path,
+        evaluation={"items": 0},
+        targets=["class:score"],
+        groups={"lexicon": str(tmp_path / "groups.json"), "check": 20},
+    )
+    shutil.rmtree(tmp_path / "model")
+    model = bert(num_labels=1, id2label={0: "score"}, problem_type="regression")
+    model.save_pretrained(tmp_path / "model")
+    wordpiece().save_pretrained(tmp_path / "model")
+    code, printed = call("run", str(spec))
+    assert code == 0, printed
+    assert "points of probability" in printed
+    assert "is the answer to" not in printed and "answered differently" not in printed
+    [page] = (tmp_path / "audits").glob("tiny-*.html")
+    [record] = (tmp_path / "audits").glob("tiny-*.json")
+    groups = json.loads(record.read_text(encoding="utf-8"))["groups"]
+    assert groups["outcomes"] == [] and groups["counterfactuals"]
+    assert {one["flips"] for one in groups["counterfactuals"]} == {None}
+    text = page.read_text(encoding="utf-8")
+    assert "The model answers with a number" in text and "Outcomes <span" not in text
+    with open_database(Settings().database_url) as db, db.read() as connection:
+        assert connection.execute(select(outcome_result)).first() is None
+        rows = connection.execute(select(counterfactual_result.c.flips)).scalars().all()
+    assert rows and set(rows) == {None}
+    (tmp_path / "gate.yaml").write_text("min_impact_ratio: 0.8\nmax_swap_logit: 1000\n")
+    code, printed = call("gate", "--policy", "gate.yaml")
+    assert code == 1 and "FAIL  min_impact_ratio  not measured" in printed
+    assert "has no rates; take max_swap_logit" in " ".join(printed.split())
+    assert "PASS  max_swap_logit" in printed

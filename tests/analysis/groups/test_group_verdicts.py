@@ -79,6 +79,7 @@ def judged(
         relevance=rows,
         found={"A": found} if found else {},
         no_swaps=no_swaps,
+        is_number=answer.is_number,
     )
     [verdict] = group_verdicts(evidence, references, practical)
     return verdict
@@ -124,6 +125,23 @@ def test_equivalent_needs_both_and_relevance_alone_flags_no_group() -> None:
     open_ = judged(swapped(0.0), few)
     assert open_.verdict == "inconclusive"
     assert "items that mention it would settle it" in open_.reasons[0]
+
+
+SCORE = Answer(name="score", plus=(0,), minus=())
+
+
+def test_numbers_are_judged_by_swaps_alone() -> None:
+    mentioned = Found(mentions=30)
+    equal = judged(swapped(0.0), proxy(), found=mentioned, answer=SCORE)
+    assert equal.verdict == "equivalent" and equal.outcome is None
+    assert equal.counterfactual is not None
+    assert (equal.counterfactual.flips, equal.counterfactual.own_flips) == (None, None)
+    assert not any(word in " ".join(equal.reasons) for word in ("rates", "answered", "; ;"))
+    apart = judged(swapped(-0.5), proxy(), found=mentioned, answer=SCORE)
+    assert apart.verdict == "different answers" and apart.outcome is None
+    assert "points of probability" in apart.reasons[0] and "answer to" not in apart.reasons[0]
+    nowhere = judged(swapped(0.0), even(), answer=SCORE)
+    assert nowhere.verdict == "inconclusive" and nowhere.reasons == ("no item mentions it",)
 
 
 def test_too_few_swaps_say_how_many_would_do() -> None:

@@ -42,6 +42,11 @@ class Answer:
         """Whether it is that a question is answered as the data says, and no class."""
         return not self.plus and not self.several
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a model's only output: a number, which every item has."""
+        return bool(self.plus) and not (self.minus or self.several or self.logarithm)
+
     def selects(self, text: str, classes: Sequence[str]) -> bool:
         """Whether a predicted (or given) class, or set of labels, has one of the first."""
         names = {classes[place] for place in self.plus} or {self.name}

@@ -85,8 +85,8 @@ class Counterfactual:
     probability: float  #: mean change of the answer's probability
     probability_interval: Interval | None
     #: share of pairs of names, one of each side, that are answered differently; of the group's
-    #: regions without which another class is predicted
-    flips: float
+    #: regions without which another class is predicted; None: the answer is a number
+    flips: float | None
     #: the same of two names of one side (None: there are no such pairs); of the reference's regions
     own_flips: float | None
     #: root mean square of half the change between two names of one side, or two ways of hiding
@@ -127,7 +127,7 @@ def counterfactual_table(
             if len(within) >= (MIN_TEXTS if stratum else 2):
                 compared, named = _Compared(within, group), (group, reference.name, stratum)
                 found += [
-                    compared.row(number, answer.name, named, practical)
+                    compared.row(number, answer, named, practical)
                     for number, answer in enumerate(answers)
                 ]
     return found
@@ -176,7 +176,7 @@ class _Compared:
         self.counts = counts
 
     def row(
-        self, number: int, answer: str, named: tuple[str, str, str], practical: Practical
+        self, number: int, answer: Answer, named: tuple[str, str, str], practical: Practical
     ) -> Counterfactual:
         """The comparison of one answer; `named` are group, reference and stratum."""
         values = self.values[:, number]
@@ -188,11 +188,11 @@ class _Compared:
         p = min(_p(effect, these, practical.logit), _p(chance, known, practical.probability))
         counts = {"texts": len(self.texts), "names": max(own, len(self.entities) - own)}
         inside = effect.inside(practical.logit) and chance.inside(practical.probability)
-        flips, own_flips = self._flips()
+        flips, own_flips = (None, None) if answer.is_number else self._flips()
         return Counterfactual(
             group=named[0],
             reference=named[1],
-            answer=answer,
+            answer=answer.name,
             stratum=named[2],
             documents=len(self.texts),
             clusters=self.clusters,

@@ -72,6 +72,7 @@ class Evidence:
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
     kind: Kind = "swap"  #: of those that there are, or would be
     no_rates: str = ""  #: why there are no outcomes; "": there are, or items mention too little
+    is_number: bool = False  #: the only answer is a number, so that there are no rates to compare
 
 
 def group_verdicts(
@@ -162,6 +163,7 @@ class _GroupEvidence:
         self.relevance = [row for row in evidence.relevance if row.group == group]
         self.found = evidence.found.get(group, Found())
         self.no_swaps, self.no_rates = evidence.no_swaps, evidence.no_rates
+        self.is_number = evidence.is_number
         self.words = WORDS[self.swaps[0].row.kind if self.swaps else evidence.kind]
 
     def verdict(self) -> GroupVerdict:
@@ -247,10 +249,13 @@ class _GroupEvidence:
                 yield f"{self.words.may_move} {where} {effect_of(row)}"
 
     def _undecided_outcomes(self) -> Iterator[str]:
-        if not self.outcomes and self.no_rates:
+        mentioned = self.relevance or self.found.mentions
+        if self.is_number:
+            if not mentioned:
+                yield "no item mentions it"
+        elif not self.outcomes and self.no_rates:
             yield f"{self.no_rates}, so rates were not compared"
         elif not self.outcomes:
-            mentioned = self.relevance or self.found.mentions
             who = f"its reference ({self.reference.name})" if mentioned else "it"
             yield f"no item mentions {who}, so rates were not compared"
         for outcome, _ in self.outcomes:

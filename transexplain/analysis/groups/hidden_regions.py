@@ -71,7 +71,7 @@ def region_table(
                 continue
             compared, named = _Compared(within, group), (group, reference.name, stratum)
             found += [
-                replace(compared.row(number, answer.name, named, practical), kind=kind)
+                replace(compared.row(number, answer, named, practical), kind=kind)
                 for number, answer in enumerate(answers)
             ]
     return found
@@ -125,7 +125,7 @@ class _Compared:
         self.after = np.array([one.hidden for one in regions], dtype=np.float64)  # (N, W, A)
 
     def row(
-        self, number: int, answer: str, named: tuple[str, str, str], practical: Practical
+        self, number: int, answer: Answer, named: tuple[str, str, str], practical: Practical
     ) -> Counterfactual:
         """The comparison of one answer; `named` are group, reference and stratum."""
         before, after = self.before[:, number, None], self.after[:, :, number]
@@ -141,7 +141,7 @@ class _Compared:
         return Counterfactual(
             group=named[0],
             reference=named[1],
-            answer=answer,
+            answer=answer.name,
             stratum=named[2],
             documents=self.pictures,
             clusters=self.clusters,
@@ -152,8 +152,8 @@ class _Compared:
             names_interval=effect.interval() if enough else None,
             probability=chance.difference,
             probability_interval=chance.interval() if enough else None,
-            flips=self._flips(self.left),
-            own_flips=self._flips(~self.left),
+            flips=None if answer.is_number else self._flips(self.left),
+            own_flips=None if answer.is_number else self._flips(~self.left),
             noise=float(np.sqrt(changes.var(axis=1, ddof=1).mean())),
             varies=varies,
             varies_p=None,

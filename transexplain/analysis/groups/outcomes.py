@@ -78,8 +78,9 @@ def outcome_table(
     """One row per group, answer and stratum, in the order of `references` and `answers`.
 
     A stratum is a value of the slice; one with fewer than `MIN_ITEMS` items on a side is left out.
-    A group or a reference that no item mentions has no row.
+    A group or a reference that no item mentions has no row, nor has a number, which has no rate.
     """
+    chosen = [(number, answer) for number, answer in enumerate(answers) if not answer.is_number]
     table = _Table(list(totals), len(answers))
     strata = ["", *sorted({*table.slice.values} - {""})]
     found: list[Outcome] = []
@@ -94,7 +95,7 @@ def outcome_table(
                 sides = _Sides(own, other, classes, practical)
                 found += [
                     sides.compared(number, answer, (group, reference.name, stratum))
-                    for number, answer in enumerate(answers)
+                    for number, answer in chosen
                 ]
     return found
 

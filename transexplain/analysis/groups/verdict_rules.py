@@ -169,11 +169,13 @@ WORDS: Mapping[Kind, Words] = {
 
 
 def _flips_of(row: Counterfactual) -> str:
-    """How often the prediction changes."""
+    """How often the prediction changes; empty where it is a number."""
+    if row.flips is None:
+        return ""
     if row.kind == "swap":
-        return f"{100 * row.flips:.0f} % of pairs of names are answered differently"
+        return f"; {100 * row.flips:.0f} % of pairs of names are answered differently"
     return (
-        f"the prediction changes without {100 * row.flips:.0f} % of them and "
+        f"; the prediction changes without {100 * row.flips:.0f} % of them and "
         f"{100 * (row.own_flips or 0.0):.0f} % of its reference's"
     )
 
@@ -187,7 +189,7 @@ def effect_of(row: Counterfactual, *, names: bool = False) -> str:
         sure = f"95 % {these} for these names, {like} for names like them"
     return (
         f"by {signed(row.effect)} logit ({sure}), "
-        f"{signed(100 * row.probability, 1)} points of probability{words.against}; {_flips_of(row)}"
+        f"{signed(100 * row.probability, 1)} points of probability{words.against}{_flips_of(row)}"
     )
 
 

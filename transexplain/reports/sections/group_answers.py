@@ -90,6 +90,7 @@ def group_answers(
         no_swaps="" if swaps else _why_no_swaps(plan, total),
         no_rates="no item has an answer to compare with" if answering and not outcomes else "",
         kind=kind,
+        is_number=bool(answers) and all(one.is_number for one in answers),
     )
     verdicts = group_verdicts(evidence, references, limits, plan.correction)
     proxies = proxies_of(db, run, verdicts, references, counted)

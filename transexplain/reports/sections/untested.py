@@ -194,6 +194,13 @@ def _groups(summary: Any) -> _Found:
             + ("." if recogniser else ", or a recogniser (groups.recogniser)."),
         )
     yield from _undecided_groups(groups)
+    if summary.audited.head == "classes" and len(summary.audited.classes) == 1:
+        yield (
+            "Rates of answers",
+            "The model answers with a number. Whether it is higher in items that mention a group "
+            "was not compared; swaps say what a mention adds to it.",
+            "If the number decides: problem_type multi_label_classification in its config.json.",
+        )
     yield from _unchecked(summary, groups)
 
 
