@@ -180,7 +180,11 @@ counterfactual_result = _table(
     *_interval("effect_of_names", "the effect of the very names that were read"),
     _number("probability", "mean change of the answer's probability, -1 to 1"),
     *_interval("probability", "`probability`"),
-    _number("flips", "share of pairs of names, one of each side, predicted otherwise; NULL: none"),
+    _number(
+        "flips",
+        "share of pairs of names, one of each side, with other predictions; NULL where the model "
+        "answers with a number",
+    ),
     _number("own_flips", "the same of two names of one side"),
     _number("noise", "change between two names of one side, root mean square of half, logits"),
     _number("varies", "standard deviation of the effect between texts beyond noise, logits"),
