@@ -489,13 +489,9 @@ def test_a_methods_own_window_is_meant_unless_texts_have_windows(
 # --- audits and the command line
 
 
-def test_a_plan_of_before_windows_loads(tmp_path: Path) -> None:
+def test_windows_are_part_of_a_plan(tmp_path: Path) -> None:
     spec = load_spec(make_audit(tmp_path, items=4))
     plan = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots")).plan
-    old = json.loads(plan_to_json(plan))
-    for name in ("window", "stride", "long_text_join"):
-        old.pop(name)
-    assert plan_from_json(json.dumps(old)) == plan
     windows = replace(plan, long_text="window", window=8, stride=3, long_text_join="sum")
     assert plan_from_json(plan_to_json(windows)) == windows
     request = Request.from_plan(windows)

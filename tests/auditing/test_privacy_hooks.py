@@ -207,12 +207,6 @@ def test_a_schedule_keeps_the_file_and_its_digest(tmp_path: Path) -> None:
     assert stored.privacy_plan() == spec.privacy_plan()
 
 
-def test_plans_from_before_keep_their_digest() -> None:
-    text = plan_to_json(plan_of(PrivacyPlan(redact="ours:names")))
-    assert "redact_file" not in text
-    assert plan_from_json(text).privacy == PrivacyPlan(redact="ours:names")
-
-
 def test_numbers_of_scores_are_kept_and_words_of_every_draw_are_not() -> None:
     one_draw = {"class": "good", "words": ["secret", "film"], "relevance": [2.0, 1.0]}
     given = (

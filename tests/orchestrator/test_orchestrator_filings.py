@@ -15,7 +15,7 @@ from orchestrator.spec import AuditSpec, load_spec
 from orchestrator.spec.filing_sections import ScenarioSection
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
-from transexplain.store.runs import plan_from_json, plan_of, plan_to_json
+from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.filings import ImpactPlan, Scenario
 from transexplain.types.plans import AuditPlan
 
@@ -67,14 +67,6 @@ def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
     assert plan.groups == (), "nobody has to be mentioned"
     again = plan_from_json(plan_to_json(plan))
     assert again == plan and again.digest == plan.digest
-
-
-def test_a_plan_without_either_is_as_it_was_before_there_were_any(tmp_path: Path) -> None:
-    plan = planned(tmp_path, {"lexicon": str(tmp_path / "groups.json"), "check": 0})
-    document = plan.document()
-    assert not {"scenario", "impact"} & document.keys()
-    read = plan_of(json.loads(json.dumps(document)))
-    assert (read.scenario, read.impact, read.digest) == ((), None, plan.digest)
 
 
 def test_several_scenarios_and_a_stored_specification(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Audits that mix methods, from the specification to the plan and its cost."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,13 +48,6 @@ def test_the_plan_is_read_back_and_counted(tmp_path: Path) -> None:
     assert mixed.backwards == pytest.approx(cheap.backwards + 0.25 * exact.backwards)
     assert "lrp on 25.0% of the items" in mixed.summary_text()
     assert "of the items" not in cheap.summary_text()
-
-
-def test_a_plan_without_an_exact_sample_has_the_digest_it_had(tmp_path: Path) -> None:
-    plan = prepare(tmp_path).plan
-    assert plan.exact is None
-    assert "exact" not in json.loads(plan_to_json(plan))
-    assert replace(plan, exact=ExactPlan(share=0.5)).digest != plan.digest
 
 
 @pytest.mark.parametrize(

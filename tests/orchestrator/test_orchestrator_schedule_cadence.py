@@ -129,8 +129,3 @@ def test_any_expression_is_refused_or_fires_by_the_minute(cron: str) -> None:
     except ConfigurationError:
         return
     assert all(second - first >= 60 for first, second in pairwise(made))
-
-
-def test_seconds_of_an_earlier_version_fire_nothing() -> None:
-    with pytest.raises(ConfigurationError, match="add it again"):
-        latest("* * * * * *", "UTC", utc(2026, 3, 28))

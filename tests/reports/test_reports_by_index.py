@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from old_aggregates import in_rows
 from report_samples import CLASSES, biased_run, explained_text, stored_run
-from rewritten_parts import as_rows
-from sqlalchemy import select, update
 from test_reports_summary import image_run
 
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.class_totals import SeenTotals
+from transexplain.reports.report_section import merged
 from transexplain.reports.sections import failed_items
-from transexplain.reports.summary import Summary, summarise
-from transexplain.store import noteworthy, results
+from transexplain.reports.survey import SHARE, Sizes, Survey, survey
+from transexplain.store import noteworthy, results, runs
 from transexplain.store.database import Database
+from transexplain.store.noteworthy import margin_of
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import attribution, item, shard_aggregate
-from transexplain.types.items import ItemFailure
+from transexplain.types.items import ItemFailure, ItemOutcome
+from transexplain.types.words import size_of
 
 pytestmark = pytest.mark.exhaustive
 
@@ -33,26 +32,6 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
         url = str(request.getfixturevalue("postgres_url"))
     with open_database(url, upgrade=True) as database:
         yield database
-
-
-def as_before(db: Database, run_id: str, only_shard: int | None = None) -> None:
-    """Take from a run what versions before did not save: of one shard, or of all."""
-    as_rows(db, run_id)
-    kept = shard_aggregate.c.run_id == run_id
-    with db.begin() as connection:
-        connection.execute(update(attribution).values(size=None))
-        connection.execute(update(item).values(margin=None))
-        for index, payload in connection.execute(
-            select(shard_aggregate.c.shard, shard_aggregate.c.payload).where(kept)
-        ).all():
-            if only_shard in (None, index):
-                old = in_rows(ShardAggregate.from_json(payload))
-                del old["seen"]
-                connection.execute(
-                    update(shard_aggregate)
-                    .where(kept, shard_aggregate.c.shard == index)
-                    .values(payload=old | {"version": 3})
-                )
 
 
 def mixed_run(db: Database, **changes: Any) -> str:
@@ -73,92 +52,78 @@ def mixed_run(db: Database, **changes: Any) -> str:
     return stored_run(db, explained, failures, **changes)
 
 
-def alike(one: Summary, other: Summary) -> bool:
-    """Equal to the bit, but for sums of ledgers, which a database adds up in another order."""
-    for name in ("average", "average_size", "mean"):
-        left, right = getattr(one.conservation, name, 0), getattr(other.conservation, name, 0)
-        assert left == pytest.approx(right, rel=1e-13, abs=1e-15)
-    return replace(one, conservation=None) == replace(other, conservation=None)
+def walked(db: Database, run_id: str, places: int) -> Survey:
+    """The survey from every row of the run, sorted as a whole."""
+    run, seen, sizes = runs.get(db, run_id), SeenTotals(), []
+    for attribution in results.iter_attributions(db, run_id):
+        seen.add([attribution])
+        sizes.append((size_of(attribution), attribution.item_id))
+    histogram = Sizes()
+    for size, _ in sizes:
+        histogram.add(size)
+    classes = {name: index for index, name in enumerate(run.plan.model.classes)}
+    items = list(results.iter_items(db, run_id))
+    margins = [
+        (margin, item.item_id)
+        for item in items
+        if isinstance(item, ItemOutcome) and (margin := margin_of(item, classes)) is not None
+    ]
+    return Survey(
+        seen=seen,
+        scale=histogram.quantile(SHARE),
+        strongest=best(sizes, places),
+        wrong=best(margins, places),
+        first=[item.item_id for item in items if isinstance(item, ItemOutcome)][:places],
+    )
 
 
-@pytest.fixture
-def walks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which walks over whole tables were made."""
-    made: list[str] = []
-    for name in ("iter_items", "iter_attributions"):
-        original = getattr(results, name)
-
-        def counted(*args: Any, _name: str = name, _of: Any = original, **kwargs: Any) -> Any:
-            if kwargs.get("item_ids") is None:
-                made.append(_name)
-            return _of(*args, **kwargs)
-
-        monkeypatch.setattr(results, name, counted)
-    return made
+def best(numbers: list[tuple[float, str]], places: int) -> list[str]:
+    """The keys of the largest numbers, each once; among equals, those that came first."""
+    ranked = sorted(numbers, key=lambda pair: -pair[0])[:places]
+    return list(dict.fromkeys(key for _, key in ranked))
 
 
-@pytest.mark.parametrize("gallery", [0, 1, 7, 40])
+def surveyed(db: Database, run_id: str, places: int) -> Survey:
+    return survey(db, runs.get(db, run_id), merged(db, run_id), places)
+
+
+@pytest.mark.parametrize("places", [0, 1, 7, 40])
 @pytest.mark.parametrize("payload", ["float16", "float32"])
-def test_texts(db: Database, walks: list[str], gallery: int, payload: str) -> None:
+def test_texts(db: Database, places: int, payload: str) -> None:
     run = mixed_run(db, payload=payload)
-    found = summarise(db, run, gallery=gallery)
-    assert walks == []
-    assert found.gallery.scale > 0 and len(found.gallery.items) == min(gallery, 60)
-    as_before(db, run)
-    assert alike(summarise(db, run, gallery=gallery), found)
-    assert sorted(walks) == ["iter_attributions", "iter_items"]
+    found = surveyed(db, run, places)
+    assert found.scale > 0
+    assert same(found, walked(db, run, places))
 
 
-def test_pictures(db: Database, walks: list[str], tmp_path: Path) -> None:
+def test_pictures(db: Database, tmp_path: Path) -> None:
     run = image_run(db, tmp_path, count=20)
-    found = summarise(db, run, gallery=9)
-    assert walks == []
-    as_before(db, run)
-    assert alike(summarise(db, run, gallery=9), found) and len(walks) == 2
+    assert same(surveyed(db, run, 9), walked(db, run, 9))
 
 
-def test_a_run_with_groups_that_is_not_over(db: Database, walks: list[str]) -> None:
+def test_a_run_with_groups_that_is_not_over(db: Database) -> None:
     run = biased_run(db, leave=2)
-    found = summarise(db, run)
-    assert walks == [] and found.counts.pending == 10
-    as_before(db, run)
-    assert alike(summarise(db, run), found) and len(walks) == 2
+    assert same(surveyed(db, run, 9), walked(db, run, 9))
 
 
-def test_a_run_without_any_result(db: Database, walks: list[str]) -> None:
+def test_a_run_without_any_result(db: Database) -> None:
     run = mixed_run(db, leave=11)
-    assert summarise(db, run).gallery.scale == 0.0 and walks == []
+    assert surveyed(db, run, 9).scale == 0.0
+    assert same(surveyed(db, run, 9), walked(db, run, 9))
 
 
-def test_texts_that_are_not_kept(db: Database, walks: list[str]) -> None:
+def test_texts_that_are_not_kept(db: Database) -> None:
     """Words are then taken from the tokens put side by side; so are their sizes."""
     explained = [explained_text(n, "good bad " * (n % 5 + 1), None) for n in range(20)]
-    bare = [(replace(one, text=None), attribution) for one, attribution in explained]
+    bare = [(replace(outcome, text=None), attribution) for outcome, attribution in explained]
     run = stored_run(db, bare)
-    found = summarise(db, run, gallery=6)
-    as_before(db, run)
-    assert alike(summarise(db, run, gallery=6), found) and len(walks) == 2
+    assert same(surveyed(db, run, 6), walked(db, run, 6))
 
 
-def test_one_old_shard_has_the_run_walked(db: Database, walks: list[str]) -> None:
-    run = mixed_run(db)
-    found = summarise(db, run)
-    as_before(db, run, only_shard=3)
-    assert alike(summarise(db, run), found) and len(walks) == 2
-
-
-def test_missing_sizes_have_the_run_walked_whatever_the_totals_say(
-    db: Database, walks: list[str]
-) -> None:
-    """As after a downgrade and an upgrade, which lose the columns."""
-    run = mixed_run(db)
-    found = summarise(db, run)
-    as_rows(db, run)
-    assert alike(summarise(db, run), found) and walks == []
-    with db.begin() as connection:
-        connection.execute(update(attribution).where(attribution.c.item == 5).values(size=None))
-    assert noteworthy.sized(db, run) == 59
-    assert alike(summarise(db, run), found) and len(walks) == 2
+def same(survey: Survey, other: Survey) -> bool:
+    return replace(survey, seen=None) == replace(other, seen=None) and (
+        survey.seen.to_json() == other.seen.to_json()
+    )
 
 
 def test_other_runs_are_not_read(db: Database) -> None:

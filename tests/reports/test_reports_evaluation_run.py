@@ -24,7 +24,7 @@ from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpe
 
 pytestmark = pytest.mark.exhaustive
 
-METRICS = ("activation", "pruning", "sparsity", "conservation-gap")
+METRICS = ("activation", "pruning", "sparsity", "ledger-gap")
 METHODS = ("lrp", "attention-last", "random")
 
 
@@ -76,7 +76,7 @@ def test_an_audit_with_a_sample_says_whether_its_method_is_faithful(
     assert (found.method, found.items) == ("lrp", 8)
     assert [row.metric for row in found.rows] == list(METRICS)
     by_metric = {row.metric: row for row in found.rows}
-    assert by_metric["sparsity"].beats is by_metric["conservation-gap"].beats is None
+    assert by_metric["sparsity"].beats is by_metric["ledger-gap"].beats is None
     assert by_metric["activation"].beats is not None
     page = Visible(REPORTS.load("html")(summary)).text
     assert "Is the method faithful here?" in page

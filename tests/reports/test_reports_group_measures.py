@@ -15,20 +15,18 @@ from report_samples import (
     explained_text,
     stored_run,
 )
-from sqlalchemy import select, update
 
 from transexplain.analysis.groups.group_splits import Reversal, Split
 from transexplain.reports.report_formats import render_html, render_json
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.group_matching import dropped_by_group
-from transexplain.reports.sections.group_quality import quality_by_group
+from transexplain.reports.sections.group_quality import ALL_ITEMS, quality_by_group
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarise
-from transexplain.store import run_totals, runs
+from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.store.run_totals import mean_gaps
-from transexplain.store.schema import shard_aggregate
+from transexplain.store.run_totals import ALL, mean_gaps
 from transexplain.types.items import EntityGroup
 from transexplain.types.scores import MetricScore, MetricSpec
 
@@ -164,7 +162,7 @@ def test_quality_by_group(db: Database) -> None:
     """Of the first nine items the first six mention Anns and three Bobs: too few for a figure."""
     plan = plan_of(["lrp", "random"], MetricSpec(name="sparsity"))
     run_id = biased_run(db, evaluation=plan, scores=sparsities(9), shard_size=38)
-    every, anns, bobs = quality_by_group(db, runs.get(db, run_id))
+    every, anns, bobs = quality_by_group(db, runs.get(db, run_id), merged(db, run_id).gaps)
     assert [(one.group, one.items) for one in (every, anns, bobs)] == [
         ("all items", 36),
         ("anns", 18),
@@ -182,36 +180,17 @@ def test_quality_by_group(db: Database) -> None:
 
 def test_gaps_of_the_totals_are_those_of_the_rows(db: Database) -> None:
     run = runs.get(db, biased_run(db, shard_size=7))
-    totals = merged(db, run.id).gaps
-    assert totals is not None
-    by_rows, by_totals = quality_by_group(db, run), quality_by_group(db, run, totals)
-    assert [one.group for one in by_totals] == ["all items", "anns", "bobs"]
-    for left, right in zip(by_rows, by_totals, strict=True):
-        assert replace(left, gap=None) == replace(right, gap=None)
-        assert left.gap == pytest.approx(right.gap, rel=1e-12)
-
-
-def test_a_shard_without_gaps_has_the_rows_read(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id = biased_run(db, shard_size=7)
-    found = groups_in(summarise(db, run_id)).quality
-    one = (shard_aggregate.c.run_id == run_id) & (shard_aggregate.c.shard == 2)
-    with db.begin() as connection:
-        payload = connection.execute(select(shard_aggregate.c.payload).where(one)).scalar_one()
-        del payload["gaps"]
-        connection.execute(update(shard_aggregate).where(one).values(payload=payload))
-    read = []
-    monkeypatch.setattr(run_totals, "mean_gaps", lambda *of: read.append(of) or mean_gaps(*of))
-    again = groups_in(summarise(db, run_id)).quality
-    assert len(read) == 1
-    assert [(o.group, o.items) for o in again] == [(o.group, o.items) for o in found]
-    assert [o.gap for o in again] == pytest.approx([o.gap for o in found], rel=1e-12)
+    found = quality_by_group(db, run, merged(db, run.id).gaps)
+    assert [row.group for row in found] == ["all items", "anns", "bobs"]
+    for row in found:
+        group = ALL if row.group == ALL_ITEMS else row.group
+        assert row.gap == pytest.approx(mean_gaps(db, run.id)[group].mean, rel=1e-12)
 
 
 def test_the_reference_comes_first(db: Database) -> None:
     run_id = biased_run(db, reference="bobs")
-    assert [one.group for one in quality_by_group(db, runs.get(db, run_id))] == ["bobs", "anns"]
+    found = quality_by_group(db, runs.get(db, run_id), merged(db, run_id).gaps)
+    assert [row.group for row in found] == ["bobs", "anns"]
 
 
 def test_without_ledgers_or_mentions_there_is_no_quality(db: Database) -> None:

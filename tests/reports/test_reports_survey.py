@@ -1,12 +1,11 @@
 """What a walk over a run keeps: a histogram and the best keys."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import image_attribution, text_attribution, tokens_of
 
-from transexplain.reports.survey import Best, Sizes
+from transexplain.reports.survey import Sizes
 from transexplain.types.words import size_of
 
 
@@ -26,23 +25,7 @@ def test_an_empty_histogram_has_the_quantile_0() -> None:
     assert Sizes().quantile(0.9) == 0.0
 
 
-@given(st.lists(st.integers(0, 5), max_size=30), st.integers(0, 8))
-def test_best_are_those_of_a_stable_sort(numbers: list[int], places: int) -> None:
-    best = Best(places)
-    for place, number in enumerate(numbers):
-        best.add(float(number), str(place))
-    ranked = sorted(range(len(numbers)), key=lambda place: -numbers[place])
-    assert best.keys() == [str(place) for place in ranked[:places]]
-
-
 def test_size_is_the_largest_word_or_patch() -> None:
     text = text_attribution("a b", tokens_of("a b"), [99.0, 1.0, -3.0, 0.0])
     assert size_of(text) == 3.0  # special tokens are no words
     assert size_of(image_attribution([[0.5, -2.0]])) == 2.0
-
-
-@pytest.mark.parametrize("places", [0, 1])
-def test_a_gallery_may_be_empty(places: int) -> None:
-    best = Best(places)
-    best.add(1.0, "a")
-    assert best.keys() == ["a"][:places]

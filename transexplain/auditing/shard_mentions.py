@@ -148,23 +148,21 @@ class MentionCounter:
         slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
         template = done.item.template if done.item else ""
         cluster = _cluster_of(done) or template
-        if aggregate.gaps is not None:
-            aggregate.gaps.add(done.attributions, groups)
-        if aggregate.outcomes is not None:
-            counted = [(outcome, groups)]
-            if self._tagging:
-                counted = list(_entity_answers(done, outcome, groups, matches))
-            if self._answering and done.agreement is None:
-                counted = []  # whether the answer is right is not known
-            for answer, of in counted:
-                aggregate.outcomes.add(
-                    answer,
-                    of,
-                    answers=self._answers,
-                    slice_=slice_,
-                    cluster=cluster,
-                    chances=(done.agreement.f1,) if done.agreement else None,
-                )
+        aggregate.gaps.add(done.attributions, groups)
+        counted = [(outcome, groups)]
+        if self._tagging:
+            counted = list(_entity_answers(done, outcome, groups, matches))
+        if self._answering and done.agreement is None:
+            counted = []  # whether the answer is right is not known
+        for answer, of in counted:
+            aggregate.outcomes.add(
+                answer,
+                of,
+                answers=self._answers,
+                slice_=slice_,
+                cluster=cluster,
+                chances=(done.agreement.f1,) if done.agreement else None,
+            )
         if template and self._answers and (len(outcome.logits) > 1 or self._generates):
             aggregate.checked.observations += self._observations(
                 outcome, mentions, (template, cluster, slice_)

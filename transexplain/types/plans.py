@@ -285,12 +285,6 @@ class Sink:
 
 
 USUAL_BATCH = 2048  #: positions of a batch on a CPU
-#: values of parts of a plan that its document leaves out, as older versions did not know them
-_UNSAID: tuple[tuple[str, str, Any], ...] = (
-    ("model", "head", "classes"),
-    ("dataset", "read_as", ()),
-    ("dataset", "manifest", False),
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,29 +339,8 @@ class AuditPlan:
     several: SeveralLabels | None = None  #: None: the model gives an item one class
 
     def document(self) -> dict[str, Any]:
-        """As JSON values; later fields only where they are set, so that old digests hold."""
-        later = (
-            *("privacy", "exact", "approximates", "intersections", "pairs", "limits"),
-            *("labels_by_name", "scenario", "impact", "batch_fixed", "recogniser", "sink"),
-            *("several",),
-        )
-        found = asdict(self)
-        if found["privacy"] is not None and not found["privacy"]["redact_file"]:
-            del found["privacy"]["redact_file"], found["privacy"]["redact_sha256"]
-        for part, name, value in _UNSAID:
-            if found[part][name] == value:
-                del found[part][name]
-        for one in (*found["model"]["files"], *found["dataset"]["files"], *found["lexicons"]):
-            if not one["state"]:
-                del one["size"], one["state"]
-        for method in (found["evaluation"] or {}).get("methods", ()):
-            if method["draws"] == 1:
-                del method["draws"]
-        if (check := found["check"]) is not None:
-            usual = {"draws": 1, "swaps": {}, "swap_passes": 0, "regions": False}
-            for name in [name for name, value in usual.items() if check[name] == value]:
-                del check[name]
-        return {n: value for n, value in found.items() if value or n not in later}
+        """The plan as JSON values."""
+        return asdict(self)
 
     @property
     def batch_budget(self) -> int | None:

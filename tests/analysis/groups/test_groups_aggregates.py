@@ -6,7 +6,6 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
-from old_aggregates import in_rows
 
 from transexplain.analysis.groups.merged_aggregates import merged_aggregates
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
@@ -103,23 +102,6 @@ def test_another_version_is_refused() -> None:
         ShardAggregate.from_json(ShardAggregate().to_json() | {"version": 1})
 
 
-def test_aggregates_of_the_version_before_are_read() -> None:
-    """Version 2 had no second lexicon, ranks or sizes, and like version 3 no positions."""
-    total = whole([("yes", [("a", 1.0)], [1.0, 2.0])])
-    total.entities.add(POSITIVE, [mention("A", "x", 1.0)], 2.0)
-    old = in_rows(total) | {"version": 2}
-    del old["second"], old["entities"][0]["sizes"], old["positions"]
-    old["entities"][0]["rows"] = {"A": {"x": old["entities"][0]["rows"]["A"]["x"][:9]}}
-    read = ShardAggregate.from_json(json.loads(json.dumps(old)))
-    assert read.words("all", "yes") == total.words("all", "yes")
-    assert read.entities.rows([POSITIVE]) == total.entities.rows([POSITIVE])
-    assert read.second.strata == []
-    assert read.positions.parts("all", "yes") == ()
-    assert read.to_json()["version"] == 6
-    with pytest.raises(ConfigurationError, match=r"version 7, this software reads 2, 3, 4, 5, 6"):
-        ShardAggregate.from_json(old | {"version": 7})
-
-
 HEATMAP = {"target": "a", "class_name": "b", "shape": [1, 2], "count": 1, "cells": [1, 2]}
 
 
@@ -156,6 +138,14 @@ def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> N
     with pytest.raises(ConfigurationError, match=place):
         ShardAggregate.from_json(damaged)
     assert "run the audit again" in str(reported.value)
+
+
+@pytest.mark.parametrize("lacking", sorted(ShardAggregate().to_json().keys() - {"version"}))
+def test_an_aggregate_that_lacks_a_part_is_refused(lacking: str) -> None:
+    payload = ShardAggregate().to_json()
+    del payload[lacking]
+    with pytest.raises(ConfigurationError, match=lacking):
+        ShardAggregate.from_json(payload)
 
 
 @pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}])

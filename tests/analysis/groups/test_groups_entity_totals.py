@@ -11,7 +11,6 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
-from old_aggregates import entities_in_rows
 
 from transexplain.analysis.groups.entity_totals import ROW_WIDTH, EntityTotals, Stratum
 from transexplain.analysis.groups.exact_columns import packed
@@ -92,18 +91,6 @@ def test_histograms_hold_every_mention_of_a_group() -> None:
     assert sum(totals.histograms(STRATA)["A"].counts.values()) == 2, (
         "reading adds nothing up in place"
     )
-
-
-def test_totals_written_before_ranks_and_sizes_are_read() -> None:
-    written = entities_in_rows(added([(0, [("A", "x", 1.5), ("A", "y", -0.5)])]))
-    for part in written:
-        del part["sizes"]
-        rows = part["rows"]
-        part["rows"] = {g: {e: entry[:9] for e, entry in of.items()} for g, of in rows.items()}
-    old = EntityTotals.from_json(json.loads(json.dumps(written)))
-    assert [(row.mean, row.rank) for row in old.rows([POSITIVE])] == [(1.5, None), (-0.5, None)]
-    assert old.histograms([POSITIVE]) == {}
-    assert old.merge(added([(0, [("A", "x", 0.5)])])).rows([POSITIVE])[0].mean == 1.0
 
 
 def test_documents_and_pairs_by_hand() -> None:

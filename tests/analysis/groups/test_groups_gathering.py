@@ -9,7 +9,6 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
-from old_aggregates import in_rows
 from test_groups_aggregates import image, outcome, text
 
 from transexplain.analysis.groups.answers import Answer
@@ -69,33 +68,20 @@ def slowly(payloads: list) -> ShardAggregate:
     return total
 
 
-@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False), st.sampled_from([6, 5, 3]))
-def test_the_same_bits_in_any_cut_and_order(
-    items: list, size: int, rng: random.Random, version: int
-) -> None:
+@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False))
+def test_the_same_bits_in_any_cut_and_order(items: list, size: int, rng: random.Random) -> None:
     parts = [part(items[at : at + size]) for at in range(0, len(items), size)]
     rng.shuffle(parts)
-    payloads = [in_rows(one) if version < 6 else one.to_json() for one in parts[:1]]
-    payloads = json.loads(json.dumps(payloads + [one.to_json() for one in parts[1:]]))
-    if version == 3 and payloads:
-        payloads[0] |= {"version": 3, "seen": None, "gaps": None}
+    payloads = json.loads(json.dumps([one.to_json() for one in parts]))
     before = json.dumps(payloads)
     found = merged_aggregates(iter(payloads))
     assert json.dumps(found.to_json()) == json.dumps(slowly(payloads).to_json())
     assert json.dumps(payloads) == before, "what was read is left alone"
-    if version > 3:
-        assert json.dumps(found.to_json()) == json.dumps(part(items).to_json())
+    assert json.dumps(found.to_json()) == json.dumps(part(items).to_json())
 
 
 def test_no_shard_at_all() -> None:
     assert merged_aggregates([]).to_json() == ShardAggregate().to_json()
-
-
-def test_rows_of_another_length_are_refused() -> None:
-    payload = in_rows(part([("yes", [("A", "a", 1.0)])]))
-    payload["words"][0]["words"]["a"] = [1, 1, 5]
-    with pytest.raises(ConfigurationError, match=r"3 numbers in 1 rows, not 4 .*run the audit"):
-        merged_aggregates([payload])
 
 
 DAMAGE = [

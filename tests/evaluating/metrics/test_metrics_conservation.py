@@ -3,17 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from benches import bench_of, case_of, explained
 from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
-from transexplain.evaluating.metrics import METRICS, bound_metric, metric_facts, metric_parameters
 from transexplain.evaluating.metrics.conservation import conservation, ledger_gap
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.types.scores import MetricSpec
 
 ITEMS = text_items("a nice unbelievably good film", "x e - good film", "good")
 
@@ -78,14 +75,3 @@ def test_by_hand_and_without_a_logit() -> None:
     none = replace(case, attribution=replace(case.attribution, logit=0.0))
     assert conservation(none).reason == "the explained logit is 0"
     assert ledger_gap(case).reason == "the method keeps no ledger"
-
-
-def test_the_name_of_earlier_versions_keeps_its_meaning(model: LoadedModel) -> None:
-    assert "conservation-gap" not in METRICS
-    assert metric_facts("conservation-gap") is metric_facts("ledger-gap")
-    assert metric_parameters("conservation-gap") == ()
-    (case,) = explained(bench_of(model, "lrp"), ITEMS[:1])
-    again = bound_metric(MetricSpec(name="conservation-gap"))(case)
-    assert case.attribution.ledger is not None
-    assert again.value == case.attribution.ledger.relative_gap
-    assert np.isfinite(again.value)

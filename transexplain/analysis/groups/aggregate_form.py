@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, convert, field
+from msgspec import UNSET, Meta, Struct, UnsetType, convert
 
 from transexplain.analysis.groups.exact_columns import MOST_LIMBS
 from transexplain.errors import ConfigurationError
@@ -15,9 +15,7 @@ _Above = Annotated[int, Meta(ge=1)]
 #: NaN is in no interval
 _Finite = Annotated[float, Meta(ge=-1.7976931348623157e308, le=1.7976931348623157e308)]
 _Row = tuple[int, int, int, int]
-_Pairs = dict[str, dict[str, _Row]]
 _LARGEST = 2**1000  #: units of a sum
-_EntityRow = Annotated[list[int], Meta(min_length=9, max_length=11)]  #: 9 before ranks
 
 
 class _Of(Struct, forbid_unknown_fields=True):
@@ -31,13 +29,6 @@ def _check_size(sums: Iterable[int]) -> None:
     """Raise ValueError for a sum that no float can hold."""
     if any(abs(one) > _LARGEST for one in sums):
         raise ValueError("a sum beyond 2**1000")
-
-
-class _Words(_Of):
-    words: dict[str, _Row]
-
-    def __post_init__(self) -> None:
-        _check_size(chain.from_iterable(self.words.values()))
 
 
 class _Heatmap(_Of):
@@ -58,13 +49,41 @@ class _Positions(_Of):
         _check_size(chain.from_iterable(self.parts))
 
 
+class _Table(Struct):
+    """Columns of numbers; what they hold is checked where they are read."""
+
+    limbs: list[Annotated[int, Meta(ge=1, le=MOST_LIMBS)]]
+    numbers: str
+
+
+class _List(_Table):
+    names: list[str]
+
+
+class _Words(_List):
+    target: str
+    class_name: str
+
+
+class _Named(_Table):
+    names: dict[str, list[str]]
+
+
+class _Histograms(_Table):
+    names: dict[str, list[int]]
+
+
+class _Clustered(_Table):
+    names: dict[str, dict[str, list[str]]]  #: cluster, group, entities
+
+
 class _Entities(Struct):
     stratum: tuple[str, str, str, str, str]
-    rows: dict[str, dict[str, _EntityRow]]
+    entities: _Named
     documents: dict[str, int]
-    pairs: _Pairs
-    sizes: dict[str, list[tuple[int, int]]] = {}
-    clusters: dict[str, dict[str, dict[str, tuple[int, _Above]]]] = {}  #: cluster, group, entity
+    meetings: _Named
+    histograms: _Histograms
+    clustered: _Clustered | UnsetType = UNSET
 
 
 class _Randomised(Struct):
@@ -82,16 +101,6 @@ class _Ablation(_Of):
     flipped: bool
     change: _Finite
     relevance: _Finite
-
-
-class _Swap(_Of):
-    item_id: str
-    group: str
-    entity: str
-    other: str
-    replacement: str
-    change: _Finite
-    gap: _Finite
 
 
 class _Observation(Struct, forbid_unknown_fields=True):
@@ -152,11 +161,10 @@ class _Exact(Struct):
 
 
 class _Checked(Struct):
-    removals: list[_Ablation] = []
-    swaps: list[_Swap] = []
-    observations: list[_Observation] = []
+    removals: list[_Ablation]
+    observations: list[_Observation]
+    randomised: _Randomised
     regions: list[_Region] = []
-    randomised: _Randomised | None = None
     exact: _Exact | None = None
 
 
@@ -175,7 +183,7 @@ class _Repeats(Struct):
 
 
 class _Aggregate(Struct, kw_only=True):
-    """The whole aggregate; fields with a default are missing in older versions."""
+    """The whole aggregate, its long tables in columns."""
 
     items: _Count
     truncated: _Count
@@ -183,85 +191,21 @@ class _Aggregate(Struct, kw_only=True):
     predictions: list[tuple[str | None, str, _Count]]
     words: list[_Words]
     heatmaps: list[_Heatmap]
+    positions: list[_Positions]
     entities: list[_Entities]
-    positions: list[_Positions] = []
-    second: list[_Entities] = []
-    checked: _Checked = field(default_factory=_Checked)
-    swaps: list[_Swap] = []
-    dropped: list[tuple[str, str, _Count]] = []
-    #: groups, label, slice, cluster, predicted class, numbers
-    outcomes: list[tuple[list[str], str, str, str, str, list[int]]] | None = None
-    seen: _Seen | None = None
-    gaps: list[tuple[str, _Count, _Above, int]] | None = None
+    second: list[_Entities]
+    checked: _Checked
+    dropped: list[tuple[str, str, _Count]]
+    seen: _Seen
+    gaps: list[tuple[str, _Count, _Above, int]]
+    outcomes: list[_List]
     repeats: _Repeats | None = None
 
 
-class _Table(Struct):
-    """Columns of numbers; what they hold is checked where they are read."""
-
-    limbs: list[Annotated[int, Meta(ge=1, le=MOST_LIMBS)]]
-    numbers: str
-
-
-class _List(_Table):
-    names: list[str]
-
-
-class _WordColumns(_List):
-    target: str
-    class_name: str
-
-
-class _Named(_Table):
-    names: dict[str, list[str]]
-
-
-class _Histograms(_Table):
-    names: dict[str, list[int]]
-
-
-class _Clustered(_Table):
-    names: dict[str, dict[str, list[str]]]  #: cluster, group, entities
-
-
-class _EntityColumns(Struct):
-    stratum: tuple[str, str, str, str, str]
-    entities: _Named
-    documents: dict[str, int]
-    meetings: _Named
-    histograms: _Histograms
-    clustered: _Clustered | UnsetType = UNSET
-
-
-class _RandomisedColumns(Struct):
-    items: _Count
-    failed: _Count
-    real: list[_EntityColumns]
-    randomised: list[_EntityColumns]
-    further: list[list[_EntityColumns]] = []
-
-
-class _CheckedColumns(_Checked):
-    randomised: _RandomisedColumns | None = None  # type: ignore[assignment]
-
-
-class _Columns(_Aggregate, kw_only=True):
-    """The aggregate with its long tables in columns."""
-
-    words: list[_WordColumns]  # type: ignore[assignment]
-    entities: list[_EntityColumns]  # type: ignore[assignment]
-    second: list[_EntityColumns] = []  # type: ignore[assignment]
-    checked: _CheckedColumns = field(default_factory=_CheckedColumns)
-    outcomes: list[_List] | None = None  # type: ignore[assignment]
-
-
-def check_form(content: Mapping[str, Any], *, columns: bool = True) -> None:
-    """Raise ConfigurationError, naming the place, where `content` is no aggregate.
-
-    `columns` says that its long tables are in columns, as they are from version 6 on.
-    """
+def check_form(content: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError, naming the place, where `content` is no aggregate."""
     try:
-        convert(content, _Columns if columns else _Aggregate)
+        convert(content, _Aggregate)
     except (ValueError, RecursionError) as error:  # ValidationError is a ValueError
         raise _damaged(error) from None
 

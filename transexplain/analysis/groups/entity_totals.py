@@ -297,7 +297,7 @@ class EntityTotals:
 
     @classmethod
     def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "EntityTotals":
-        """Read what `to_json` wrote, also before it wrote columns, ranks, sizes and clusters.
+        """Read what `to_json` wrote.
 
         Raises ValueError where the columns of a table differ in length.
         """
@@ -305,7 +305,7 @@ class EntityTotals:
         for part in content:
             stratum = Stratum(*part["stratum"])
             found._documents[stratum] = Counts(part["documents"])
-            (found._read_rows if "rows" in part else found._read_columns)(stratum, part)
+            found._read_columns(stratum, part)
         return found
 
     def _read_columns(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
@@ -322,18 +322,6 @@ class EntityTotals:
             rows = unpacked_rows(table, len(keys), CLUSTER_WIDTH)
             for (name, key), row in zip(keys, rows, strict=True):
                 clusters.setdefault(name, ExactTable())[key] = row
-
-    def _read_rows(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
-        """As versions before 6 wrote them."""
-        self._rows[stratum] = ExactTable((key, _widened(row)) for key, row in _flat(part["rows"]))
-        self._pairs[stratum] = ExactTable(_flat(part["pairs"]))
-        self._sizes[stratum] = {
-            group: Histogram.from_json(counts) for group, counts in part.get("sizes", {}).items()
-        }
-        if "clusters" in part:
-            self._clusters[stratum] = {
-                name: ExactTable(_flat(sums)) for name, sums in part["clusters"].items()
-            }
 
 
 def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]]) -> None:
@@ -366,16 +354,3 @@ def _unnamed(content: Mapping[str, Any], width: int) -> ExactTable[Any]:
 
 def _keys(names: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, Any]]:
     return ((first, second) for first, inner in names.items() for second in inner)
-
-
-def _flat(
-    nested: Mapping[str, Mapping[str, list[int]]],
-) -> Iterator[tuple[tuple[str, str], list[int]]]:
-    for first, inner in nested.items():
-        for second, entry in inner.items():
-            yield (first, second), entry
-
-
-def _widened(row: list[int]) -> list[int]:
-    """A row as it is now; before version 3 it ended before the ranks."""
-    return row if len(row) == ROW_WIDTH else row + [0] * (ROW_WIDTH - len(row))

@@ -16,20 +16,18 @@ from transexplain.analysis.groups.entity_totals import (
     EntityTotals,
     Stratum,
 )
-from transexplain.analysis.groups.exact_columns import ExactColumn, Limbs, limbs_of, unpacked
+from transexplain.analysis.groups.exact_columns import ExactColumn, Limbs, unpacked
 from transexplain.analysis.groups.exact_totals import Counts, ExactTable, Histogram
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.shard_aggregate import (
-    VERSION,
     WORD_WIDTH,
     ShardAggregate,
+    check_versions,
     version_of,
 )
-from transexplain.errors import ConfigurationError
 
 _Key = tuple[str, ...]
 _Names = tuple[_Key, Collection[Any]]  #: a key, and the names in it, each once
-_OLDER = VERSION - 1  #: has rows instead of columns, and else the same
 
 
 def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
@@ -40,21 +38,15 @@ def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
     total, words, entities, second = ShardAggregate(), _Table(WORD_WIDTH), _Entities(), _Entities()
     outcomes = _Outcomes()
     for payload in payloads:
-        version = version_of(payload)
-        if version not in (_OLDER, VERSION):
-            total.merge(ShardAggregate.from_json(payload))
-            continue
-        rest = {**payload, "words": (), "entities": (), "second": ()}
-        counted = payload.get("outcomes") if version == VERSION else None
-        if counted is not None:
-            rest["outcomes"] = ()
+        check_versions((version_of(payload),))
+        rest = {**payload, "words": (), "entities": (), "second": (), "outcomes": ()}
         total.merge(ShardAggregate.from_json(rest))
         with reading_tables():
             for one in payload["words"]:
                 _add_words(words, one)
             entities.add(payload["entities"])
             second.add(payload["second"])
-            outcomes.add(counted or ())
+            outcomes.add(payload["outcomes"])
     found = {(key[0], key[1]): ExactTable(entries) for key, entries in words.parts()}
     more = ShardAggregate(_words=found, entities=entities.total(), second=second.total())
     with reading_tables():
@@ -64,9 +56,6 @@ def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
 
 def _add_words(table: "_Table", content: Mapping[str, Any]) -> None:
     key = (content["target"], content["class_name"])
-    if "words" in content:
-        table.add_rows([(key, content["words"])])
-        return
     names = content["names"]
     table.add([(key, names)], unpacked(content, len(names), WORD_WIDTH))
 
@@ -118,18 +107,6 @@ class _Table:
         rows = sum(len(names) for _, names in parts)
         self.add(parts, unpacked(content, rows, len(self._columns)))
 
-    def add_rows(self, parts: Iterable[tuple[_Key, Mapping[Any, Sequence[int]]]]) -> None:
-        """Add rows as they were saved before version 6."""
-        parts, width = list(parts), len(self._columns)
-        values = [number for _, rows in parts for row in rows.values() for number in row]
-        many = sum(len(rows) for _, rows in parts)
-        if len(values) != width * many:
-            raise ConfigurationError(
-                f"a shard's aggregate has {len(values)} numbers in {many} rows, not {width} in "
-                "each: run the audit again"
-            )
-        self.add(parts, [limbs_of(values[number::width]) for number in range(width)])
-
     def parts(self) -> Iterator[tuple[_Key, dict[Any, list[int]]]]:
         """The sums of every key, by name."""
         columns = (column.sums(self._length) for column in self._columns)
@@ -171,12 +148,12 @@ class _Entities:
     def add(self, parts: Iterable[Mapping[str, Any]]) -> None:
         """Add what `EntityTotals.to_json` wrote of one shard."""
         for part in parts:
-            rest = {"stratum": part["stratum"], "documents": part["documents"]}
-            self._rest.merge(EntityTotals.from_json([{**rest, "rows": {}, "pairs": {}}]))
-            (self._add_rows if "rows" in part else self._add_columns)(part)
+            stratum = Stratum(*part["stratum"])
+            documents = {stratum: Counts(part["documents"])}
+            self._rest.merge(EntityTotals(_documents=documents))
+            self._add_columns(stratum, part)
 
-    def _add_columns(self, part: Mapping[str, Any]) -> None:
-        stratum = tuple(part["stratum"])
+    def _add_columns(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
         for table, name in (
             (self._rows, "entities"),
             (self._pairs, "meetings"),
@@ -191,21 +168,6 @@ class _Entities:
                 for group, entities in groups.items()
             ]
             self._clusters.add_columns(part["clustered"], names)
-
-    def _add_rows(self, part: Mapping[str, Any]) -> None:
-        """As versions before 6 wrote them."""
-        stratum = tuple(part["stratum"])
-        self._rows.add_rows(((*stratum, group), rows) for group, rows in part["rows"].items())
-        self._pairs.add_rows(((*stratum, group), rows) for group, rows in part["pairs"].items())
-        self._sizes.add_rows(
-            ((*stratum, group), {place: (many,) for place, many in counts})
-            for group, counts in part["sizes"].items()
-        )
-        self._clusters.add_rows(
-            ((*stratum, cluster, group), entities)
-            for cluster, groups in part.get("clusters", {}).items()
-            for group, entities in groups.items()
-        )
 
     def total(self) -> EntityTotals:
         """Of all shards."""

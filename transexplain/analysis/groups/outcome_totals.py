@@ -7,7 +7,7 @@ table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
-    Counts,
     ExactTable,
     exact,
     exact_sums,
@@ -163,45 +162,18 @@ class OutcomeTotals:
 
     @classmethod
     def from_json(cls, content: Iterable[Any]) -> "OutcomeTotals":
-        """Read what `to_json` wrote, also before it wrote columns.
+        """Read what `to_json` wrote.
 
         Raises ValueError where the columns of a table differ in length.
         """
         found = cls()
         for one in content:
-            if isinstance(one, Mapping):
-                names = one["names"]
-                rows = unpacked_rows(one, len(names), len(one["limbs"]))
-                found.add_rows(zip(names, rows, strict=True))
-            else:
-                groups, *rest, entry = one
-                found._rows[Situation(tuple(groups), *map(str, rest))] = list(entry)
+            names = one["names"]
+            rows = unpacked_rows(one, len(names), len(one["limbs"]))
+            found.add_rows(zip(names, rows, strict=True))
         return found
 
     def add_rows(self, rows: Iterable[tuple[str, list[int]]]) -> None:
         """Count rows by the names of their situations, see `Situation.to_name`."""
         for name, row in rows:
             self._rows.add(Situation.from_name(name), row)
-
-    @classmethod
-    def of_groups(
-        cls,
-        counts: Mapping[str, Mapping[tuple[str | None, str], int]],
-        everything: Mapping[Any, int],
-    ) -> "OutcomeTotals":
-        """From counts by group and (label, prediction), as versions before 5 kept them.
-
-        An item that mentions two groups counts once in each; `everything` are all items, and
-        those that no group accounts for count as items without a mention.
-        """
-        found = cls()
-        left: Counts[Any] = Counts(everything)
-        for group, answers in counts.items():
-            for (label, predicted), count in answers.items():
-                key = Situation((group,), label or "", "", "", predicted)
-                found._rows[key] = [count, 0]
-                left.add((label, predicted), -count)
-        for (label, predicted), count in left.items():
-            if count > 0:
-                found._rows[Situation((), label or "", "", "", predicted)] = [count, 0]
-        return found

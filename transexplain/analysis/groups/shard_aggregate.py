@@ -88,24 +88,18 @@ class ControlResults:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote; a check that is not there was not made."""
-        randomised, exact = content.get("randomised"), content.get("exact")
+        """Read what `to_json` wrote."""
+        exact = content.get("exact")
         return cls(
-            ablations=[MentionAblation(**one) for one in content.get("removals", ())],
-            observations=observations_from_json(content.get("observations", ())),
+            ablations=[MentionAblation(**row) for row in content["removals"]],
+            observations=observations_from_json(content["observations"]),
             regions=regions_from_json(content.get("regions", ())),
-            randomised=RandomisedTotals.from_json(randomised) if randomised else RandomisedTotals(),
+            randomised=RandomisedTotals.from_json(content["randomised"]),
             exact=ExactSample.from_json(exact) if exact else None,
         )
 
 
-VERSION = 6
-#: what an older one lacks was not measured: 2 ranks, sizes and second lexicon, 3 positions, gaps
-#: and what was seen, 4 outcomes by whom items mention and answers to swapped mentions; those before
-#: 6 have a list of numbers per name where this one has columns
-_READ = (2, 3, 4, 5, VERSION)
-
-
+VERSION = 6  #: of the aggregate; no other is read
 WORD_WIDTH = 4  #: numbers in the totals of a word
 
 
@@ -142,11 +136,10 @@ class ShardAggregate:
     )  #: a random sample of items, checked
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: Counts[tuple[str, str]] = field(default_factory=Counts)
-    seen: SeenTotals | None = field(default_factory=SeenTotals)  #: None: an older shard is among it
-    #: of items in which mentions were looked for; None: an older shard is among it
-    gaps: GapTotals | None = field(default_factory=GapTotals)
-    #: where groups were looked for; None: an older shard is among it
-    outcomes: OutcomeTotals | None = field(default_factory=OutcomeTotals)
+    seen: SeenTotals = field(default_factory=SeenTotals)
+    #: of items in which mentions were looked for
+    gaps: GapTotals = field(default_factory=GapTotals)
+    outcomes: OutcomeTotals = field(default_factory=OutcomeTotals)  #: where groups were looked for
     repeats: TextRepeats | None = None  #: None: see `TextRepeats.of`
 
     @classmethod
@@ -171,8 +164,7 @@ class ShardAggregate:
             for outcome in outcomes:
                 if outcome.text is not None:
                     self.repeats.add(outcome.text)
-        if self.seen is not None:
-            self.seen.add(attributions)
+        self.seen.add(attributions)
         pictures = [one for one in attributions if isinstance(one.features, PatchGrid)]
         texts = [one for one in attributions if not isinstance(one.features, PatchGrid)]
         for added, some in ((self._add_images, pictures), (self._add_texts, texts)):
@@ -207,11 +199,9 @@ class ShardAggregate:
         self.second.merge(other.second)
         self.checked.merge(other.checked)
         self.dropped.merge(other.dropped)
-        self.seen = self.seen.merge(other.seen) if self.seen and other.seen else None
-        self.gaps = self.gaps.merge(other.gaps) if self.gaps and other.gaps else None
-        if self.outcomes is not None:
-            known = other.outcomes
-            self.outcomes = None if known is None else self.outcomes.merge(known)
+        self.seen.merge(other.seen)
+        self.gaps.merge(other.gaps)
+        self.outcomes.merge(other.outcomes)
         if other.repeats is not None:
             mine = self.repeats or TextRepeats(other.repeats.below)
             self.repeats = mine.merge(other.repeats)
@@ -257,9 +247,9 @@ class ShardAggregate:
             "second": self.second.to_json(),
             "checked": self.checked.to_json(),
             "dropped": [[*key, count] for key, count in sorted(self.dropped.items())],
-            "seen": None if self.seen is None else self.seen.to_json(),
-            "gaps": None if self.gaps is None else self.gaps.to_json(),
-            "outcomes": None if self.outcomes is None else self.outcomes.to_json(),
+            "seen": self.seen.to_json(),
+            "gaps": self.gaps.to_json(),
+            "outcomes": self.outcomes.to_json(),
         }
         return found if self.repeats is None else {**found, "repeats": self.repeats.to_json()}
 
@@ -270,9 +260,8 @@ class ShardAggregate:
         Raises:
             ConfigurationError: written by another version, or damaged; it names the place.
         """
-        version = version_of(content)
-        check_versions((version,))
-        check_form(content, columns=version == VERSION)
+        check_versions((version_of(content),))
+        check_form(content)
         with reading_tables():
             return cls(
                 items=content["items"],
@@ -283,16 +272,16 @@ class ShardAggregate:
                 _sensitivity=list(content["sensitivity"]),
                 _words=dict(map(_words, content["words"])),
                 _heatmaps=HeatmapTotals.from_json(content["heatmaps"]),
-                positions=PositionTotals.from_json(content.get("positions", ())),
+                positions=PositionTotals.from_json(content["positions"]),
                 entities=EntityTotals.from_json(content["entities"]),
-                second=EntityTotals.from_json(content.get("second", ())),
-                checked=ControlResults.from_json(content.get("checked", {})),
+                second=EntityTotals.from_json(content["second"]),
+                checked=ControlResults.from_json(content["checked"]),
                 dropped=Counts(
-                    {(group, entity): many for group, entity, many in content.get("dropped", ())}
+                    {(group, entity): count for group, entity, count in content["dropped"]}
                 ),
-                seen=SeenTotals.from_json(content["seen"]) if content.get("seen") else None,
-                gaps=_gaps(content.get("gaps")),
-                outcomes=_outcomes(content.get("outcomes")),
+                seen=SeenTotals.from_json(content["seen"]),
+                gaps=GapTotals.from_json(content["gaps"]),
+                outcomes=OutcomeTotals.from_json(content["outcomes"]),
                 repeats=_repeats(content.get("repeats")),
             )
 
@@ -327,19 +316,15 @@ def version_of(content: Any) -> int | None:
 def check_versions(versions: Iterable[int | None]) -> None:
     """Raise ConfigurationError where `ShardAggregate.from_json` cannot read one of `versions`."""
     for version in versions:
-        if version not in _READ:
+        if version != VERSION:
             raise ConfigurationError(
-                f"the run's aggregates are of version {version}, this software reads "
-                f"{', '.join(map(str, _READ))}: run the audit again"
+                f"the run's aggregates are of version {version}, this software reads {VERSION}: "
+                "run the audit again"
             )
 
 
 def _sum(left: Sequence[int], right: Sequence[int]) -> list[int]:
     return [one + other for one, other in zip(left, right, strict=True)]
-
-
-def _gaps(content: Sequence[Sequence[Any]] | None) -> GapTotals | None:
-    return None if content is None else GapTotals.from_json(content)
 
 
 def _words_json(key: ClassKey, words: Mapping[str, list[int]]) -> dict[str, Any]:
@@ -351,14 +336,8 @@ def _words_json(key: ClassKey, words: Mapping[str, list[int]]) -> dict[str, Any]
 def _words(content: Mapping[str, Any]) -> tuple[ClassKey, ExactTable[str]]:
     """The words of a target and class."""
     key = (content["target"], content["class_name"])
-    if "words" in content:  # before version 6
-        return key, ExactTable({word: list(row) for word, row in content["words"].items()})
     names = content["names"]
     return key, ExactTable(zip(names, unpacked_rows(content, len(names), WORD_WIDTH), strict=True))
-
-
-def _outcomes(content: Iterable[Any] | None) -> OutcomeTotals | None:
-    return None if content is None else OutcomeTotals.from_json(content)
 
 
 def _repeats(content: Mapping[str, Any] | None) -> TextRepeats | None:

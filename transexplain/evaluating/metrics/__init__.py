@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from transexplain.errors import ConfigurationError, did_you_mean
-from transexplain.evaluating.metrics.metric_table import RENAMED, TABLE, MetricFacts
+from transexplain.evaluating.metrics.metric_table import TABLE, MetricFacts
 from transexplain.evaluating.metrics.perturbation_curves import PerturbationCurve
 from transexplain.registry import Registry, load
 from transexplain.types.scores import MetricSpec
@@ -20,13 +20,9 @@ _EVERY_CURVE = ("baseline", "over")
 
 
 def metric_facts(metric: str) -> MetricFacts:
-    """What is declared about a metric, also by the name that it had in earlier versions.
-
-    Raises ConfigurationError for an unknown name.
-    """
-    name = RENAMED.get(metric, metric)
-    METRICS[name]
-    return TABLE[name]
+    """What is declared about a metric; raises ConfigurationError for an unknown name."""
+    METRICS[metric]
+    return TABLE[metric]
 
 
 def metric_parameters(metric: str) -> tuple[str, ...]:
@@ -67,7 +63,7 @@ def axis_of(spec: MetricSpec, points: int) -> tuple[float, ...]:
 
 
 def _function(metric: str) -> Any:
-    return METRICS.load(RENAMED.get(metric, metric))
+    return METRICS.load(metric)
 
 
 def _check(spec: MetricSpec) -> None:

@@ -16,7 +16,6 @@ __all__ = [
     "CURVES",
     "MAPS",
     "MODELS",
-    "RENAMED",
     "TABLE",
     "Array",
     "Bench",
@@ -30,6 +29,3 @@ __all__ = [
 ]
 
 TABLE = {**CURVES, **MAPS, **MODELS}
-
-#: names of earlier versions, in plans and stores -> today's
-RENAMED = {"conservation-gap": "ledger-gap"}

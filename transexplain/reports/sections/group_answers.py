@@ -12,7 +12,6 @@ from transexplain.analysis.groups.counterfactuals import (
     counterfactual_table,
 )
 from transexplain.analysis.groups.entity_finder import is_whole
-from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import (
     Evidence,
@@ -23,7 +22,6 @@ from transexplain.analysis.groups.group_verdicts import (
 )
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
@@ -74,8 +72,7 @@ def group_answers(
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
     answering = plan.model.head == "span"
-    counted = total.outcomes or (OutcomeTotals() if answering else _older_outcomes(total))
-    outcomes = outcome_table(counted, answers, plan.model.classes, references, limits)
+    outcomes = outcome_table(total.outcomes, answers, plan.model.classes, references, limits)
     checked = total.checked
     kind = _CHANGED[plan.model.modality]
     swaps = [
@@ -87,13 +84,13 @@ def group_answers(
         outcomes=outcomes,
         relevance=rows,
         found={one.group: _found(one) for one in matching},
-        no_swaps="" if swaps else _why_no_swaps(plan, total),
+        no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates="no item has an answer to compare with" if answering and not outcomes else "",
         kind=kind,
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
     verdicts = group_verdicts(evidence, references, limits, plan.correction)
-    proxies = proxies_of(db, run, verdicts, references, counted)
+    proxies = proxies_of(db, run, verdicts, references, total.outcomes)
     return GroupAnswers(
         verdicts=tuple(replace(one, reasons=with_proxies(one, proxies)) for one in verdicts),
         outcomes=tuple(outcomes),
@@ -122,7 +119,7 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
     saved = {len(one.log_odds) for one in total.checked.observations}
-    saved |= total.outcomes.answers if total.outcomes else set()
+    saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(
             f"the run's saved aggregates have {max(saved)} answers where its plan has {answers}; "
@@ -143,7 +140,7 @@ def _found(one: GroupMatching) -> Found:
     )
 
 
-def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
+def _why_no_swaps(plan: AuditPlan) -> str:
     """The reason why no mention was swapped, or no region hidden; "": some were."""
     if plan.task == "imported":
         return "the attributions were imported and the model is not available"
@@ -158,8 +155,6 @@ def _why_no_swaps(plan: AuditPlan, total: ShardAggregate) -> str:
         return "groups.check is 0"
     if not plan.check.swap:
         return "fewer than two groups have terms in a lexicon"
-    if total.outcomes is None:
-        return "the run was made by a version that did not measure answers; run it again"
     return ""
 
 
@@ -173,31 +168,11 @@ def _why_no_regions(plan: AuditPlan) -> str:
     if plan.check is None:
         return f"groups.check is 0, or the first {items} have no {regions} of two groups"
     if not plan.check.regions:
-        return (
-            f"the first {items} have no {regions} of two groups, or the version of the run hid none"
-        )
+        return f"the first {items} have no {regions} of two groups"
     return (
         f"no {regions} of both sides were drawn that the model sees and that leave some of the "
         f"{items}"
     )
-
-
-def _older_outcomes(total: ShardAggregate) -> OutcomeTotals:
-    """From what versions before 5 kept: items by group, label and prediction."""
-    found: dict[str, Counter[tuple[str | None, str]]] = {}
-    for stratum in _once(total.entities):
-        for group, count in total.entities.documents([stratum]).items():
-            found.setdefault(group, Counter())[stratum.label or None, stratum.predicted] += count
-    return OutcomeTotals.of_groups(found, total.predictions)
-
-
-def _once(totals: EntityTotals) -> list[Stratum]:
-    """The strata of one explanation per item: of its predicted class, or of the one contrast."""
-    strata = totals.strata
-    first = [one for one in strata if one.target == strata[0].target]
-    predicted = [one for one in first if one.class_name == one.predicted]
-    name = first[0].class_name if first else ""
-    return predicted or [one for one in first if one.class_name == name]
 
 
 _FEW = "the numbers behind it rest on too few items to be shown"

@@ -39,18 +39,13 @@ ALL_ITEMS = "all items"
 MIN_ITEMS = MIN_ENTITIES  #: a mean over fewer says more about luck than about the explanations
 
 
-def quality_by_group(
-    db: Database, run: AuditRun, totals: GapTotals | None = None
-) -> tuple[GroupQuality, ...]:
+def quality_by_group(db: Database, run: AuditRun, totals: GapTotals) -> tuple[GroupQuality, ...]:
     """One row per mentioned group, by name, after that of the reference or of all items.
 
     Nothing where there are neither ledgers nor scores. A metric of the whole sample, which no
-    item has a value of, is left out. Gaps are those of `totals`; without any, all rows are read.
+    item has a value of, is left out.
     """
-    if totals is None:
-        gaps = run_totals.mean_gaps(db, run.id)
-    else:
-        gaps = {group: run_totals.MeanOfItems(*mean) for group, mean in totals.means().items()}
+    gaps = {group: run_totals.MeanOfItems(*mean) for group, mean in totals.means().items()}
     plan = run.plan.evaluation
     scores = run_totals.mean_scores(db, run.id, audited_label(run, plan)) if plan else {}
     groups = {group for group in (*gaps, *(key[0] for key in scores)) if group != run_totals.ALL}
