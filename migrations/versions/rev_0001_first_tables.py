@@ -1,189 +1,43 @@
-"""The first tables: runs, shards, items, attributions, mentions, aggregates."""
+"""All tables, as `transexplain.store.schema` defines them.
 
-import sqlalchemy as sa
+Nothing was released yet, so a change of the tables changes their definition alone: databases made
+before it are refused. The first release writes its tables down here, and later changes are
+revisions of their own.
+"""
+
+from zlib import crc32
+
 from alembic import op
 
-revision = "0001"
+from transexplain.store.schema import PARTITIONED, metadata
+
+_COLUMNS = sorted(
+    f"{table}.{column.name}" for table in metadata.tables.values() for column in table.c
+)
+
+revision = f"0001_{crc32(' '.join(_COLUMNS).encode()):08x}"
 down_revision = None
 branch_labels = None
 depends_on = None
 
+#: ids of runs begin with the day; what lies outside these years stays out of the default
+#: partition, which is searched whenever the partition of a month is made
+_OUTSIDE = {"low": "FROM (MINVALUE) TO ('2026')", "high": "FROM ('21') TO (MAXVALUE)"}
+
 
 def upgrade() -> None:
-    _run()
-    _shard()
-    _item()
-    _attribution()
-    _mention()
-    op.create_table(
-        "shard_aggregate",
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("shard", sa.Integer(), nullable=False),
-        sa.Column("payload", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["run_id", "shard"],
-            ["shard.run_id", "shard.index"],
-            name=op.f("fk_shard_aggregate_shard"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("run_id", "shard", name=op.f("pk_shard_aggregate")),
-    )
+    """Create the tables; on PostgreSQL those of results in partitions by the run's id."""
+    metadata.create_all(op.get_bind())
+    if op.get_bind().dialect.name != "postgresql":
+        return
+    for table in PARTITIONED:
+        for name, bounds in _OUTSIDE.items():
+            op.execute(f"CREATE TABLE {table}_{name} PARTITION OF {table} FOR VALUES {bounds}")
+        op.execute(f"CREATE TABLE {table}_default PARTITION OF {table} DEFAULT")
+    # the payload is compressed already: trying again takes time and gains nothing
+    op.execute("ALTER TABLE result_part ALTER COLUMN payload SET STORAGE EXTERNAL")
 
 
 def downgrade() -> None:
-    for table in ("shard_aggregate", "mention", "attribution", "item", "shard", "run"):
-        op.drop_table(table)
-
-
-def _run() -> None:
-    op.create_table(
-        "run",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("plan", sa.Text(), nullable=False),
-        sa.Column("plan_digest", sa.Text(), nullable=False),
-        sa.Column("max_attempts", sa.Integer(), nullable=False),
-        sa.Column("payload", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("created", sa.Double(), nullable=False),
-        sa.Column("finished", sa.Double()),
-        sa.CheckConstraint("state IN ('running', 'done', 'cancelled')", name=op.f("ck_run_state")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_run")),
-    )
-    op.create_index(op.f("ix_run_created"), "run", ["created"])
-
-
-def _shard() -> None:
-    op.create_table(
-        "shard",
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("index", sa.Integer(), nullable=False),
-        sa.Column("start", sa.Integer(), nullable=False),
-        sa.Column("stop", sa.Integer(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("token", sa.Integer(), nullable=False),
-        sa.Column("lease_until", sa.Double()),
-        sa.Column("heartbeat", sa.Double()),
-        sa.Column("worker", sa.Text()),
-        sa.Column("error", sa.Text()),
-        sa.Column("seconds", sa.Double()),
-        sa.Column("explained", sa.Integer(), nullable=False),
-        sa.Column("failed", sa.Integer(), nullable=False),
-        sa.CheckConstraint(
-            "state IN ('queued', 'running', 'done', 'dead', 'cancelled')",
-            name=op.f("ck_shard_state"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["run.id"], name=op.f("fk_shard_run"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("run_id", "index", name=op.f("pk_shard")),
-    )
-    op.create_index(
-        op.f("ix_shard_run_id_state_attempt_index"),
-        "shard",
-        ["run_id", "state", "attempt", "index"],
-    )
-
-
-def _item() -> None:
-    op.create_table(
-        "item",
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("index", sa.Integer(), nullable=False),
-        sa.Column("item_id", sa.Text(), nullable=False),
-        sa.Column("shard", sa.Integer(), nullable=False),
-        sa.Column("label", sa.Text()),
-        sa.Column("predicted", sa.Text()),
-        sa.Column("logits", sa.LargeBinary()),
-        sa.Column("truncated", sa.Boolean(), nullable=False),
-        sa.Column("positions", sa.Integer()),
-        sa.Column("text", sa.Text()),
-        sa.Column("source", sa.Text()),
-        sa.Column("meta", sa.Text()),
-        sa.Column("features", sa.LargeBinary()),
-        sa.Column("error_kind", sa.Text()),
-        sa.Column("error", sa.Text()),
-        sa.ForeignKeyConstraint(
-            ["run_id", "shard"],
-            ["shard.run_id", "shard.index"],
-            name=op.f("fk_item_shard"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("run_id", "index", name=op.f("pk_item")),
-        sa.UniqueConstraint("run_id", "item_id", name=op.f("uq_item_run_id_item_id")),
-    )
-    failed = sa.text("error_kind IS NOT NULL")
-    op.create_index(
-        "ix_item_failed",
-        "item",
-        ["run_id", "index"],
-        sqlite_where=failed,
-        postgresql_where=failed,
-    )
-
-
-def _attribution() -> None:
-    op.create_table(
-        "attribution",
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("item", sa.Integer(), nullable=False),
-        sa.Column("ordinal", sa.Integer(), nullable=False),
-        sa.Column("method", sa.Text(), nullable=False),
-        sa.Column("target", sa.Text(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("class_index", sa.Integer()),
-        sa.Column("class_name", sa.Text(), nullable=False),
-        sa.Column("logit", sa.Double(), nullable=False),
-        sa.Column("unit", sa.Text(), nullable=False),
-        sa.Column("at", sa.Text(), nullable=False),
-        sa.Column("relevance", sa.LargeBinary(), nullable=False),
-        sa.Column("scale", sa.Double(), nullable=False),
-        sa.Column("dtype", sa.Text(), nullable=False),
-        sa.Column("prefix", sa.LargeBinary()),
-        *(sa.Column(name, sa.Double()) for name in _LEDGER),
-        sa.Column("kinds", sa.Text()),
-        sa.ForeignKeyConstraint(
-            ["run_id", "item"],
-            ["item.run_id", "item.index"],
-            name=op.f("fk_attribution_item"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("run_id", "item", "ordinal", name=op.f("pk_attribution")),
-        sa.UniqueConstraint(
-            "run_id",
-            "item",
-            "method",
-            "target",
-            "rank",
-            name=op.f("uq_attribution_run_id_item_method_target_rank"),
-        ),
-    )
-
-
-def _mention() -> None:
-    op.create_table(
-        "mention",
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("item", sa.Integer(), nullable=False),
-        sa.Column("ordinal", sa.Integer(), nullable=False),
-        sa.Column("target", sa.Text(), nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("class_name", sa.Text(), nullable=False),
-        sa.Column("group", sa.Text(), nullable=False),
-        sa.Column("entity", sa.Text(), nullable=False),
-        sa.Column("surface", sa.Text(), nullable=False),
-        sa.Column("start", sa.Integer(), nullable=False),
-        sa.Column("end", sa.Integer(), nullable=False),
-        sa.Column("relevance", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["run_id", "item"],
-            ["item.run_id", "item.index"],
-            name=op.f("fk_mention_item"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("run_id", "item", "ordinal", name=op.f("pk_mention")),
-    )
-
-
-_LEDGER = ("inputs", "special", "embeddings", "biases", "rules", "total", "gap", "magnitude")
+    """Drop all tables."""
+    metadata.drop_all(op.get_bind())

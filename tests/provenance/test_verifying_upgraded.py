@@ -1,77 +1,15 @@
-"""Runs across the upgrade to parts, and runs whose damaged part is computed again."""
+"""Runs whose damaged part is computed again."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from old_rows import save_as_rows
-from tiny_audit import make_audit
 from typer.testing import CliRunner
-from verified_runs import SMALL, Run, audited, execute, failed, flipped, rows
+from verified_runs import audited, execute, failed, flipped, rows
 
 from orchestrator.cli.command_line import app
-from orchestrator.dispatch.local import run_local
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
-from transexplain.auditing.explained_shard import explain_shard
-from transexplain.explaining.item_loop import Silent
-from transexplain.reports.summary import summarise
-from transexplain.settings import Settings
-from transexplain.store import results, revisions, runs, shards
-from transexplain.store.database import Database
 from transexplain.store.recorded import recorded_shards
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import result_part
-
-
-def contents(db: Database, run_id: str) -> list[Any]:
-    """Everything that a run holds, without its id."""
-    attributions = [
-        (replace(one, relevance=one.relevance[:0]), one.relevance.tobytes())
-        for one in results.iter_attributions(db, run_id)
-    ]
-    return [
-        list(results.iter_items(db, run_id)),
-        [
-            ([getattr(one, name) for name in one.__dataclass_fields__ if name != "relevance"], blob)
-            for one, blob in attributions
-        ],
-        list(results.iter_mentions(db, run_id)),
-        list(results.aggregates(db, run_id)),
-        results.accuracy(db, run_id),
-    ]
-
-
-def test_a_run_begun_before_the_upgrade_is_resumed_after_it(tmp_path: Path) -> None:
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path / 'store.db'}", snapshot_dir=tmp_path / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(make_audit(tmp_path, **SMALL)), settings)
-    with Database(settings.database_url) as db:
-        revisions.upgrade(db)
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        claim = shards.claim(db, run_id, "before", 60.0)
-        assert claim is not None
-        made = explain_shard(prepared.plan, claim.shard, prepared.model, observer=Silent())
-        save_as_rows(db, claim, made)
-        revisions.downgrade(db, "0011")
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_local(db, run_id, settings, 1, model=prepared.model)
-        with db.read() as connection:
-            held = connection.execute(result_part.select()).all()
-        assert {row.shard for row in held} == {one.index for one in prepared.shards} - {
-            claim.shard.index
-        }
-        again = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, again, settings, 1, model=prepared.model)
-        assert contents(db, run_id) == contents(db, again)
-        one, other = summarise(db, run_id), summarise(db, again)
-        assert (one.counts, one.classes, one.groups) == (other.counts, other.classes, other.groups)
-        assert one.gallery == other.gallery
-    found = Run(folder=tmp_path, url=settings.database_url, id=run_id).checks(items=20)
-    assert {check.status for check in found.values()} == {"PASS"}, found
 
 
 @pytest.fixture

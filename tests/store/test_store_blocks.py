@@ -16,7 +16,6 @@ from transexplain.store import (
     fleet_state,
     queueing,
     results,
-    revisions,
     runs,
     shard_blocks,
     shard_messages,
@@ -222,16 +221,3 @@ def test_rows_beyond_32_bits(db: Database) -> None:
     assert rows == list(range(TRILLION - 10, TRILLION))
     cut = ShardCut(rows=TRILLION, size=10**9)
     assert runs.progress(db, planned(db, cut)).items_total == TRILLION
-
-
-def test_a_run_of_the_version_before_goes_on(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), tuple(ShardCut(rows=12, size=4)))
-    claim = shards.claim(db, run_id, "w", 60)
-    assert claim is not None
-    save(db, claim)
-    revisions.downgrade(db, "0016")
-    revisions.upgrade(db)
-    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
-        save(db, claim)
-    assert runs.get(db, run_id).state == "done"
-    assert [one.index for one in results.iter_items(db, run_id)] == list(range(12))

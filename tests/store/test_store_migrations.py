@@ -61,7 +61,7 @@ def test_a_newer_database_is_left_alone(database_url: str) -> None:
     with open_database(database_url, upgrade=True) as db, db.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for upgrade in (False, True):
-        with pytest.raises(DatabaseError, match=r"9999.*newer TransExplain"):
+        with pytest.raises(DatabaseError, match=r"9999.*another TransExplain"):
             open_database(database_url, upgrade=upgrade)
 
 

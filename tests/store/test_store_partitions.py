@@ -263,23 +263,3 @@ def test_checks_of_keys_read_one_shard_each_whatever_the_statistics_say(db: Data
         assert claim is not None
         results.save(db, claim, make_result(claim.shard))
     assert fetched == [0, 1, 0], "no failed item, one part, and no file in a sink"
-
-
-@pytest.mark.exhaustive
-def test_a_grant_outlives_the_migration(postgres_url: str) -> None:
-    name = f"worker_{postgres_url.rpartition('/')[2]}"
-    granted = text("SELECT has_table_privilege(:name, 'attribution', 'INSERT')")
-    with Database(postgres_url) as db:
-        revisions.upgrade(db, "0005")
-        with db.begin() as connection:
-            connection.execute(text(f"CREATE ROLE {name}"))
-            connection.execute(text(f"GRANT SELECT, INSERT ON attribution TO {name}"))
-        try:
-            for move in (revisions.upgrade, lambda db: revisions.downgrade(db, "0005")):
-                move(db)
-                with db.read() as connection:
-                    assert connection.execute(granted, {"name": name}).scalar_one()
-        finally:
-            with db.begin() as connection:
-                connection.execute(text(f"DROP OWNED BY {name}"))
-                connection.execute(text(f"DROP ROLE {name}"))

@@ -6,15 +6,13 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import select
 from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import queueing, results, revisions, runs, shard_messages, shards
+from transexplain.store import queueing, results, runs, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
-from transexplain.store.schema import run
 from transexplain.types.queue_place import QueuePlace
 
 CLAIMERS, CAP, SHARDS = 6, 2, 30
@@ -177,12 +175,3 @@ def test_messages_are_divided_among_runs_and_bounded_by_caps(db: Database) -> No
     assert {run_id: len(indices) for run_id, indices in chosen.items()} == {
         **{large: 6, small: 4, capped: 2}
     }
-
-
-def test_runs_of_the_version_before_have_the_place_of_any(db: Database) -> None:
-    run_id = start(db, priority=4, share=2.0, most_workers=3)
-    revisions.downgrade(db, "0014")
-    revisions.upgrade(db)
-    with db.read() as connection:
-        row = connection.execute(select(run).where(run.c.id == run_id)).one()
-    assert (row.priority, row.share, row.most_workers, row.paused) == (0, 1.0, None, None)

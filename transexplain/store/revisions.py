@@ -109,7 +109,7 @@ def _refuse_unknown(database: Database, revision: str) -> None:
     if revision not in {script.revision for script in _scripts().walk_revisions()}:
         raise DatabaseError(
             f"database {database.name} is at revision {revision}, which this version does not "
-            "know: it was written by a newer TransExplain; install that version"
+            "know: another TransExplain made it; install that version, or use a new database"
         )
 
 

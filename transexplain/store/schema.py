@@ -30,6 +30,9 @@ __all__ = ["PARTITIONED", "RESULT_TABLES", "metadata"]
 #: the row of an item in its dataset; every integer of SQLite has 64 bits
 RowNumber = BigInteger().with_variant(Integer(), "sqlite")
 
+#: tables of results: `partitions` makes those of a month, and drops them as a whole
+_BY_RUN = "RANGE (run_id)"
+
 run = Table(
     "run",
     metadata,
@@ -131,6 +134,7 @@ item = Table(
         sqlite_where=Column("margin", Double).is_not(None),
         postgresql_where=Column("margin", Double).is_not(None),
     ),
+    postgresql_partition_by=_BY_RUN,
 )
 
 attribution = Table(
@@ -172,6 +176,7 @@ attribution = Table(
         sqlite_where=Column("size", Double).is_not(None),
         postgresql_where=Column("size", Double).is_not(None),
     ),
+    postgresql_partition_by=_BY_RUN,
 )
 
 mention = Table(
@@ -190,6 +195,7 @@ mention = Table(
     Column("end", Integer, nullable=False),
     Column("relevance", Double, nullable=False),
     ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
+    postgresql_partition_by=_BY_RUN,
 )
 
 score = Table(
@@ -207,6 +213,7 @@ score = Table(
     Column("detail", JsonText),
     ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item", "method", "target", "metric"),
+    postgresql_partition_by=_BY_RUN,
 )
 
 result_part = Table(
@@ -223,6 +230,7 @@ result_part = Table(
     Column("summary", LargeBinary, nullable=False),  # see part_summary.py
     Column("payload", LargeBinary, nullable=False),  # a compressed Arrow batch; a checksum first
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+    postgresql_partition_by=_BY_RUN,
 )
 
 result_file = Table(
@@ -246,6 +254,7 @@ shard_aggregate = Table(
     Column("shard", Integer, primary_key=True),
     Column("payload", PackedJson, nullable=False),
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+    postgresql_partition_by=_BY_RUN,
 )
 
 dead_letter = Table(
@@ -256,8 +265,7 @@ dead_letter = Table(
     Column("latest", Double, nullable=False),  # when these were counted
 )
 
-#: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children;
-#: which partitions there are is the business of `partitions`, not of the migrations
+#: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children
 PARTITIONED = ("item", "attribution", "mention", "score", "result_part", "shard_aggregate")
 
 
