@@ -29,12 +29,10 @@ from transexplain.addresses import (
 from transexplain.errors import ConfigurationError, WebhookError
 
 SECRET = "TRANSEXPLAIN_WEBHOOK_SECRET"
-#: HMAC of the body alone, as the first versions signed
-SIGNATURE = "X-TransExplain-Signature"
 #: the same for every attempt at one delivery, so that a receiver can drop the second
 KEY = "Idempotency-Key"
 #: the headers of the Standard Webhooks specification: HMAC of identity, moment and body
-IDENTITY, MOMENT, SIGNATURE_1 = "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"
+IDENTITY, MOMENT, SIGNATURE = "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"
 TIMEOUT = 10.0  #: seconds for an attempt, from the connection to the answer
 #: answers that stay as they are however often one asks; others may be those of a bad moment
 _FINAL = frozenset((400, 401, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422, 431, 451))
@@ -88,12 +86,7 @@ def identity(delivery: str) -> str:
     return hashlib.sha256(delivery.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def sign(body: bytes, key: bytes) -> str:
-    """The value of the first versions' header: HMAC-SHA256 of the body, in hexadecimal."""
-    return f"sha256={hmac.new(key, body, hashlib.sha256).hexdigest()}"
-
-
-def sign_dated(identity: str, moment: int, body: bytes, key: bytes) -> str:
+def sign(identity: str, moment: int, body: bytes, key: bytes) -> str:
     """The value of `Webhook-Signature`: HMAC-SHA256 of `identity.moment.body`, in Base64.
 
     `moment`: seconds since the epoch.
@@ -108,17 +101,16 @@ def post(url: str, body: bytes, *, key: bytes, delivery: str) -> str:
     Raises WebhookError, which names the host only, unless the answer is 2xx; ConfigurationError
     for an address that is not allowed.
     """
-    address = check(url)  # one that an earlier version stored
+    address = check(url)
     name, moment = identity(delivery), int(time.time())
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "transexplain",
         "Connection": "close",
-        SIGNATURE: sign(body, key),
         KEY: delivery,
         IDENTITY: name,
         MOMENT: str(moment),
-        SIGNATURE_1: sign_dated(name, moment, body, key),
+        SIGNATURE: sign(name, moment, body, key),
     }
     what = f"webhook {shown(url)}"
     try:
