@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from transexplain.errors import TargetError
 from transexplain.types.items import Target
 from transexplain.types.plans import Classification
-from transexplain.types.targets import (
-    ClassNames,
-    label_index,
-    label_mapping,
-    parse_target,
-    resolve_target,
-    short_form,
-)
+from transexplain.types.targets import ClassNames, parse_target, resolve_target, short_form
 
 CLASSES = ("hate", "not-hate", "spam")
 LOGITS = np.array([0.5, 2.0, 1.0])
@@ -44,7 +37,9 @@ def resolved(spec, label: int | None = None, own: tuple[Classification, ...] = (
         ({"class": "spam"}, [(2, "spam", ((2, 1.0),))]),
         ("contrast:not-hate-hate", [(None, "not-hate-hate", ((1, 1.0), (0, -1.0)))]),
         ({"contrast": ["hate", "not-hate"]}, [(None, "hate-not-hate", ((0, 1.0), (1, -1.0)))]),
-        ("contrast:0-2", [(None, "0-2", ((0, 1.0), (2, -1.0)))]),
+        ("contrast:0-2", [(None, "hate-spam", ((0, 1.0), (2, -1.0)))]),
+        ("index:2", [(2, "spam", ((2, 1.0),))]),
+        ({"index": 2}, [(2, "spam", ((2, 1.0),))]),
     ],
 )
 def test_forms(spec, expected) -> None:
@@ -61,7 +56,11 @@ def test_forms(spec, expected) -> None:
         (2, "class:spam"),
         (np.int64(0), "class:hate"),
         ("2", "class:spam"),
-        ("class:2", "class:2"),  # as plans of older versions have it
+        ("class:2", "class:spam"),
+        ("index:2", "class:spam"),
+        ("class:index:2", "class:spam"),
+        ({"class": 2}, "class:spam"),
+        ({"index": "2"}, "class:spam"),
     ],
 )
 def test_a_class_alone_is_short_for_the_target_of_its_name(spec: Any, stored: str) -> None:
@@ -79,12 +78,49 @@ def test_words_win_over_classes_of_that_name() -> None:
     assert parse_target("a:b", known).spec == "class:a:b"
 
 
-def test_a_class_whose_name_is_the_number_of_another_keeps_its_own_number() -> None:
-    known = ClassNames(("a", "0"))
-    for spec in (1, "1"):
-        assert parse_target(spec, known).spec == "class:1"
-    with pytest.raises(TargetError, match="use the names of the classes"):
-        parse_target("0", known)
+STARS = ClassNames(("1", "2", "3"), [Classification(name="low", classes=("1", "2"))])
+
+
+@pytest.mark.parametrize(
+    ("spec", "plus", "minus", "name"),
+    [
+        ("class:1", (0,), (), "1"),
+        ("class:2", (1,), (), "2"),
+        ("2", (1,), (), "2"),
+        (2, (1,), (), "2"),
+        (np.int64(3), (2,), (), "3"),
+        ({"class": 2}, (1,), (), "2"),
+        ('{"class": "2"}', (1,), (), "2"),
+        ("index:1", (1,), (), "2"),
+        ("class:index:0", (0,), (), "1"),
+        ("contrast:2-3", (1,), (2,), "2-3"),
+        ("contrast:index:0-index:2", (0,), (2,), "1-3"),
+        ({"contrast": [3, 1]}, (2,), (0,), "3-1"),
+        ("low", (0, 1), (), "low"),
+        ("contrast:low-3", (0, 1), (2,), "low-3"),
+    ],
+)
+def test_classes_named_by_digits_are_named_by_them(
+    spec: Any, plus: tuple[int, ...], minus: tuple[int, ...], name: str
+) -> None:
+    found = parse_target(spec, STARS)
+    assert (found.plus, found.minus, found.name) == (plus, minus, name)
+    again = parse_target(short_form(spec, STARS), STARS)
+    assert (again.plus, again.minus, again.name) == (plus, minus, name), "as a plan keeps it"
+
+
+@pytest.mark.parametrize("spec", ["class:0", 0, "0", "contrast:0-1", "index:3", {"class": "0"}])
+def test_a_number_beside_classes_named_by_digits_is_refused(spec: Any) -> None:
+    with pytest.raises(TargetError):
+        parse_target(spec, STARS)
+
+
+def test_an_exact_name_wins_over_every_other_reading() -> None:
+    known = ClassNames(("a", "0", "index:0"))
+    assert parse_target("0", known).plus == (1,)
+    assert parse_target("index:0", known).plus == (2,)
+    assert parse_target("index:1", known).plus == (1,)
+    assert parse_target("class:1", ClassNames(("1", "0"))).plus == (0,)
 
 
 def test_label_needs_a_label() -> None:
@@ -164,62 +200,11 @@ def test_refusals_name_the_thing(spec, words: str) -> None:
         parse_target(spec, names())
 
 
-def test_a_name_that_is_another_ones_number() -> None:
-    with pytest.raises(TargetError, match="name of one class and the number"):
-        parse_target("class:1", ClassNames(("1", "0")))
-    assert parse_target("class:0", ClassNames(("0", "1"))).plus == (0,)
-
-
 def test_classification_must_not_hide_a_class() -> None:
     with pytest.raises(TargetError, match="rename"):
         names(Classification(name="spam", classes=("hate",)))
     with pytest.raises(TargetError, match="unknown class"):
         names(Classification(name="own", classes=("positive",)))
-
-
-@pytest.mark.parametrize(
-    ("label", "mapping", "expected"),
-    [
-        ("spam", {}, 2),
-        ("SPAM", {}, 2),
-        ("0", {}, 0),
-        ("good", {"good": "not-hate"}, 1),
-        ("0", {"0": "spam"}, 2),
-        ("1", {"0": "spam"}, None),  # the dataset's numbers are its own
-        ("hate", {"0": "spam"}, 0),
-        ("what", {}, None),
-        (None, {}, None),
-    ],
-)
-def test_labels(label: str | None, mapping: dict[str, str], expected: int | None) -> None:
-    assert label_index(label, names(), mapping) == expected
-
-
-@pytest.mark.parametrize(
-    ("label", "mapping", "expected"),
-    [
-        ("SPAM", {}, 2),
-        ("1", {}, None),  # three stars are not the model's third class
-        (" 1 ", {}, None),
-        ("1", {"1": "spam"}, 2),
-        ("1.0", {}, None),
-        ("-1", {}, None),
-    ],
-)
-def test_labels_read_by_name(label: str, mapping: dict[str, str], expected: int | None) -> None:
-    assert label_index(label, names(), mapping, by_name=True) == expected
-
-
-def test_numbers_name_classes_that_are_called_so() -> None:
-    stars = ClassNames(("1", "2", "3"))
-    assert [label_index(one, stars, {}, by_name=True) for one in "0123"] == [None, 0, 1, 2]
-    nameless = ClassNames(("LABEL_0", "LABEL_1"))
-    assert [label_index(one, nameless, {}, by_name=True) for one in "012"] == [0, 1, None]
-
-
-def test_by_index_is_written_out() -> None:
-    assert label_mapping("by-index", ("bad", "good")) == {"0": "bad", "1": "good"}
-    assert label_mapping({"5": "good"}, ("bad", "good")) == {"5": "good"}
 
 
 @given(
@@ -265,7 +250,3 @@ def test_top_is_sorted_and_stable(logits: list[float]) -> None:
 def test_targets_that_are_none_are_named(target: Any) -> None:
     with pytest.raises(TargetError):
         parse_target(target, ClassNames(("bad", "good")))
-
-
-def test_a_label_of_5000_digits_is_no_class() -> None:
-    assert label_index("9" * 5000, ClassNames(("bad", "good")), {}) is None

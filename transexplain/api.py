@@ -18,6 +18,7 @@ from transexplain.explaining.item_loop import Silent
 from transexplain.methods import METHODS, parameters_of
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.dataset_labels import BY_INDEX, label_mapping
 from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
 from transexplain.types.pairs import as_one
@@ -30,12 +31,7 @@ from transexplain.types.scores import (
     MethodSpec,
     MetricSpec,
 )
-from transexplain.types.targets import (
-    BY_INDEX,
-    TargetLike,
-    label_mapping,
-    parse_target,
-)
+from transexplain.types.targets import TargetLike, parse_target
 from transexplain.types.token_labels import class_names
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from transexplain.errors import (
 from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
 from transexplain.types.answer_spans import AnswerScheme
+from transexplain.types.dataset_labels import label_index, label_mapping, label_remedy
 from transexplain.types.items import Item
 from transexplain.types.plans import (
     AT_POSITIONS,
@@ -42,13 +43,7 @@ from transexplain.types.plans import (
     several_of,
 )
 from transexplain.types.queue_place import NO_PREFERENCE, QueuePlace
-from transexplain.types.targets import (
-    ClassNames,
-    is_number,
-    label_index,
-    label_mapping,
-    short_form,
-)
+from transexplain.types.targets import ClassNames, short_form
 from transexplain.types.token_labels import ANSWER, LabelScheme, class_names, named_types
 
 if TYPE_CHECKING:
@@ -114,8 +109,8 @@ def prepare_audit(
     model = spec.model.load(dataset, model)
     spec.refuse_other_models(model)
     labels = _single_labels(spec, model, dataset)
-    _check_labels(spec, model, labels)
-    plan = replace(_plan(spec, model, dataset, labels, task), privacy=privacy, **groups)
+    _check_labels(spec, model, labels, _mapping(spec, model, dataset))
+    plan = replace(_plan(spec, model, dataset, task), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
     shards = make_shards(dataset.rows, plan.shard_size)
     first, warnings = _first_item(plan, shards), list(dataset.read_as)
@@ -169,7 +164,6 @@ def _plan(
     spec: AuditSpec,
     model: "LoadedModel",
     dataset: DatasetRef,
-    labels: Sequence[str],
     task: Task,
 ) -> AuditPlan:
     own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
@@ -183,8 +177,7 @@ def _plan(
         method=spec.explained_by,
         targets=tuple(short_form(target, names) for target in spec.targets),
         classifications=own,
-        labels=label_mapping(spec.labels, model.classes),
-        labels_by_name=not spec.labels and any(is_number(label, names) for label in labels),
+        labels=_mapping(spec, model, dataset),
         long_text=spec.long_text,
         max_length=spec.max_length,
         window=spec.window,
@@ -262,7 +255,15 @@ def _refuse_at_positions(spec: AuditSpec, head: Head) -> None:
         )
 
 
-def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) -> None:
+def _mapping(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> dict[str, str]:
+    """Label of the data -> class, written out."""
+    called = () if model.ref.head in _DOES else dataset.label_names
+    return label_mapping(spec.labels, model.classes, called)
+
+
+def _check_labels(
+    spec: AuditSpec, model: "LoadedModel", labels: Sequence[str], mapping: Mapping[str, str]
+) -> None:
     """Refuse a mapping to what is no class, and the target `label` where nothing has a label."""
     names = ClassNames(model.classes)
     if model.ref.head in _DOES:
@@ -274,7 +275,7 @@ def _check_labels(spec: AuditSpec, model: "LoadedModel", labels: Sequence[str]) 
             "answer of its own: give the answers, data.text: [prompt, continuation], or leave "
             "data.template out, so that names are swapped"
         )
-    for label, name in label_mapping(spec.labels, model.classes).items():
+    for label, name in mapping.items():
         try:
             names.class_index(name)
         except TargetError as error:
@@ -296,10 +297,7 @@ def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str 
     if plan.model.head == GENERATED:
         return dict.fromkeys(labels, GENERATED)
     names = ClassNames(plan.model.classes, plan.classifications)
-    indices = {
-        label: label_index(label, names, plan.labels, by_name=plan.labels_by_name)
-        for label in labels
-    }
+    indices = {label: label_index(label, names, plan.labels) for label in labels}
     return {
         label: None if index is None else names.classes[index] for label, index in indices.items()
     }
@@ -311,11 +309,7 @@ def label_warning(plan: AuditPlan, unknown: Sequence[str]) -> Iterator[str]:
         return
     shown = ", ".join(repr(_short(label)) for label in unknown[:5])
     shown += ", ..." if len(unknown) > 5 else ""
-    names = ClassNames(plan.model.classes)
-    remedy = "Map them with `labels: {dataset label: class}`"
-    if not plan.labels and all(is_number(label, names) for label in unknown):
-        classes = ", ".join(f"{i} {name}" for i, name in enumerate(plan.model.classes[:5]))
-        remedy += f", or write `labels: by-index` if they are the model's indices: {classes}"
+    remedy = label_remedy(unknown, plan.model.classes, plan.dataset.label_names, plan.labels)
     if len(unknown) > _MANY:
         remedy = "Is data.label the column of the labels? " + remedy
     labels, are = ("1 label", "is") if len(unknown) == 1 else (f"{len(unknown)} labels", "are")

@@ -15,10 +15,11 @@ from transexplain.data.shard_reader import items_per_shard, make_shards
 from transexplain.data.snapshot_pieces import published
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
+from transexplain.types.dataset_labels import BY_INDEX, label_mapping
 from transexplain.types.items import Unit
 from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard, several_of
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import BY_INDEX, ClassNames, label_mapping
+from transexplain.types.targets import ClassNames
 
 _NAMED = 5
 #: columns of data sets that a file of attributions has no use for

@@ -26,6 +26,7 @@ from orchestrator.spec.queue_section import QueueSection
 from orchestrator.spec.spec_document import (
     Section,
     apply_overrides,
+    as_texts,
     from_text,
     read_document,
     validated,
@@ -34,11 +35,11 @@ from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import LEARNED, read_facts
 from transexplain.methods.method_table import explainer_of
 from transexplain.remote_paths import AnyPath
+from transexplain.types.dataset_labels import BY_INDEX
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import PrivacyPlan, StoreText
 from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import ExactPlan, MethodSpec
-from transexplain.types.targets import BY_INDEX
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -74,20 +75,7 @@ class ClassificationSection(Section):
     """A class of the user's own: the sum of some of the model's logits."""
 
     name: str
-    classes: tuple[str, ...] = Field(min_length=1)
-
-
-def _as_list(value: Any) -> Any:
-    """Targets as a list; YAML reads the number of a class as a number, and a plan has texts."""
-    several = value if isinstance(value, list | tuple) else [value]
-    return [str(one) if type(one) is int else one for one in several]
-
-
-def as_texts(value: Any) -> Any:
-    """Keys and values as texts: YAML reads `0: bad` with a number as key, and labels are texts."""
-    if isinstance(value, Mapping):
-        return {str(key): str(entry) for key, entry in value.items()}
-    return value
+    classes: Annotated[tuple[str, ...], BeforeValidator(as_texts)] = Field(min_length=1)
 
 
 def _labels(value: Any) -> Any:
@@ -95,7 +83,7 @@ def _labels(value: Any) -> Any:
         raise ValueError(
             f"is {value!r}; it is a mapping {{dataset label: class}}, or the word {BY_INDEX}"
         )
-    return as_texts(value)
+    return as_texts(value) if isinstance(value, Mapping) else value
 
 
 #: how the labels of a dataset are read as classes
@@ -122,10 +110,10 @@ class AuditSpec(Section):
     explain: ExplainSection | None = Field(
         default=None, description="instead of method: a cheap one with an exact sample"
     )
-    targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(_as_list)] = Field(
+    targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(as_texts)] = Field(
         default=("predicted",),
         min_length=1,
-        description="what is explained: predicted, label, top:K, all, class:NAME, "
+        description="what is explained: predicted, label, top:K, all, class:NAME, index:NUMBER, "
         "contrast:A-B, or {contrast: [A, B]} where names hold hyphens",
     )
     classifications: tuple[ClassificationSection, ...] = ()
@@ -140,7 +128,11 @@ class AuditSpec(Section):
         description="what stands between labels in a cell, where the model may give several; "
         "default: a cell is one label, or a list",
     )
-    thresholds: Annotated[float, Field(gt=0, lt=1)] | dict[str, float] | None = Field(
+    thresholds: (
+        Annotated[float, Field(gt=0, lt=1)]
+        | Annotated[dict[str, float], BeforeValidator(as_texts)]
+        | None
+    ) = Field(
         default=None,
         description="where the model may give an item several labels: the probability from which "
         "each is predicted, one number or {label: number}; default: 0.5",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from orchestrator.spec.data_section import DataSection
-from orchestrator.spec.spec_document import Section
+from orchestrator.spec.spec_document import Section, as_texts
 from transexplain.data.shard_reader import values_of
 from transexplain.errors import SpecError
 from transexplain.types.filings import ImpactPlan, Scenario
@@ -76,10 +76,7 @@ Scenarios = Annotated[tuple[ScenarioSection, ...], BeforeValidator(_listed)]
 class ImpactSection(Section):
     """Selection and scoring rates by categories of people, as New York's Local Law 144 has them."""
 
-    favourable: Annotated[
-        tuple[_Words, ...],
-        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    ] = Field(
+    favourable: Annotated[tuple[_Words, ...], BeforeValidator(as_texts)] = Field(
         min_length=1,
         description="class or classification that is good for a person, or a list of them, each "
         "with tables of its own",

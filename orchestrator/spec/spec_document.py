@@ -83,6 +83,14 @@ def from_text(section: type[Section]) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
+def as_texts(value: Any) -> Any:
+    """The names of classes and labels as texts: YAML reads 1 as a number; one of them as a list."""
+    if isinstance(value, Mapping):
+        return {str(key): str(entry) for key, entry in value.items()}
+    several = value if isinstance(value, list | tuple) else [value]
+    return [str(one) if type(one) is int else one for one in several]
+
+
 def absolute_path(path: str) -> str:
     """A path that is found from every folder; a URL is one, unless it holds credentials.
 

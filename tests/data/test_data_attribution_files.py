@@ -151,6 +151,39 @@ def test_classes_by_index_and_logits(tmp_path: Path) -> None:
     assert "The model has: bad, good" in other.message
 
 
+@pytest.mark.parametrize("given", [{}, {"prediction": "bad"}, {"logit": 0.5}])
+def test_logits_in_another_order_than_the_classes_are_refused(
+    tmp_path: Path, given: Mapping[str, Any]
+) -> None:
+    """The prediction is the first class by its logits; or the logit is that of another class."""
+    logits = [2.5, -1.5] if not given else [-1.5, 2.5]
+    rows = [{**GOOD, "logits": logits, **given} for _ in range(8)]
+    with pytest.raises(DataSourceError, match="8 of 8"):
+        prepared(write(tmp_path / "rows.jsonl", rows), tmp_path, classes=CLASSES)
+
+
+def test_up_to_one_row_in_a_hundred_may_contradict_its_logits(tmp_path: Path) -> None:
+    wrong, right = ({**GOOD, "logits": one} for one in ([0.25, 0.125], [0.125, 0.25]))
+    found = read(tmp_path, [wrong, *[right] * 99], classes=CLASSES)
+    assert isinstance(found[0], ItemFailure) and found[0].kind == "contradiction"
+    assert {one.outcome.predicted for one in found[1:]} == {"good"} and len(found) == 100
+    with pytest.raises(DataSourceError, match="2 of 100"):
+        read(tmp_path, [wrong, wrong, *[right] * 98], classes=CLASSES)
+
+
+def test_equal_logits_and_rounded_ones_contradict_nothing(tmp_path: Path) -> None:
+    rows = [{**GOOD, "logits": [0.5, 0.5]}, {**GOOD, "logits": [-1, 2.25], "logit": 2.2504}]
+    assert [one.outcome.predicted for one in read(tmp_path, rows, classes=CLASSES)] == ["good"] * 2
+
+
+def test_labels_are_mapped_whatever_their_numbers_look_like(tmp_path: Path) -> None:
+    rows = [{**GOOD, "label": label} for label in (1, 1.0, "1.0", "0.00", True)]
+    mapping = {"1": "good", "0": "bad", "True": "good"}
+    for classes in (None, CLASSES):
+        found = read(tmp_path, rows, classes=classes, labels=mapping)
+        assert [one.outcome.label for one in found] == ["good", "good", "good", "bad", "good"]
+
+
 def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
     row = {name: value for name, value in GOOD.items() if name != "prediction"}
     (one,) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)

@@ -40,12 +40,12 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_numeric_labels_are_no_classes_by_default(tmp_path: Path) -> None:
     found = prepared(tmp_path)
-    assert found.plan.labels == {} and found.plan.labels_by_name
+    assert found.plan.labels == {}
     assert found.labels == dict.fromkeys("12345")
     [warning] = [one for one in found.warnings if "no class of the model" in one]
     assert "5 labels" in warning and "count as unlabelled" in warning
     assert "`labels: {dataset label: class}`" in warning
-    assert "`labels: by-index`" in warning and "0 bad, 1 so-so, 2 good" in warning
+    assert "by-index" not in warning, "five stars are not the numbers of three classes"
 
 
 def test_by_index_on_request(tmp_path: Path) -> None:
@@ -59,14 +59,13 @@ def test_by_index_on_request(tmp_path: Path) -> None:
 def test_a_mapping_leaves_the_others_out(tmp_path: Path) -> None:
     found = prepared(tmp_path, labels={1: "bad", 2: "bad", 5: "good"})
     assert found.labels == {"1": "bad", "2": "bad", "3": None, "4": None, "5": "good"}
-    assert not found.plan.labels_by_name, "a mapping says it already: digests are what they were"
 
 
 def test_names_need_no_mapping(tmp_path: Path) -> None:
     spec = make_audit(tmp_path, groups=None, evaluation={"items": 0})
     found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
     assert found.labels == {"bad": "bad", "good": "good", "so-so": "so-so"}
-    assert not found.warnings and not found.plan.labels_by_name
+    assert not found.warnings
 
 
 @pytest.mark.exhaustive

@@ -22,6 +22,7 @@ from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modalit
 from transexplain.types.tokens import Token
 
 _FORMATS = ("jsonl", "parquet")
+_MOST_CONTRADICTING = 0.01  #: of the rows, by their logits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +63,7 @@ def prepare_attributions(
             "sort the file by id"
         ) from error
     seen = source.seen
+    seen.check_logits(spec.source)
     if not seen.targets:
         raise DataSourceError(
             f"{spec.source!r} holds no attribution: every row failed, the first because "
@@ -91,10 +93,22 @@ class _Seen:
     labels: set[str] = field(default_factory=set)
     unknown_labels: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
+    compared: int = 0  #: see `RowReader`
+    contradicting: int = 0
+    contradiction: str = ""  #: the first
     failed: int = 0
     first_fault: str = ""
     #: over ids and texts: the same for two methods on one corpus
     corpus: Any = field(default_factory=hashlib.sha256)
+
+    def check_logits(self, source: str) -> None:
+        """Raise DataSourceError where more rows contradict their logits than can be chance."""
+        if self.contradicting > _MOST_CONTRADICTING * self.compared:
+            raise DataSourceError(
+                f"{source!r}: {self.contradicting:,} of {self.compared:,} rows contradict "
+                f"themselves: {self.contradiction}. Are --classes in the order of the logits? "
+                "Leave the logits out where predictions are made otherwise than by the largest"
+            )
 
     def add(self, one: GivenAttribution) -> None:
         """Remember the names in a row."""
@@ -159,6 +173,9 @@ class AttributionSource:
                     self._put(group, given, row)
                     row += 1
                 self.seen.unknown_labels |= reader.unknown_labels
+                self.seen.compared += reader.compared
+                self.seen.contradicting += reader.contradicting
+                self.seen.contradiction = self.seen.contradiction or reader.contradiction
         if group is not None:
             yield group
 

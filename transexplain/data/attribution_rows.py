@@ -19,7 +19,8 @@ from transexplain.data.token_alignment import (
 )
 from transexplain.errors import DataSourceError, ItemError, TargetError
 from transexplain.remote_paths import AnyPath
-from transexplain.types.targets import ClassNames, label_index
+from transexplain.types.dataset_labels import folded, label_index
+from transexplain.types.targets import ClassNames
 from transexplain.types.tokens import Token
 
 #: what a column means -> its names in a file, where none was given
@@ -115,6 +116,7 @@ def _hint(columns: Sequence[str]) -> str:
 
 #: targets whose class is one of the model's
 _OF_CLASS = ("predicted", "label", "all")
+_CLOSE = 1e-3  #: of logits that are the same, rounded
 _NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
 
 
@@ -144,6 +146,9 @@ class RowReader:
     def __init__(self, requested: AttributionColumns, columns: Mapping[str, str]) -> None:
         self._requested, self._columns = requested, columns
         self.unknown_labels: set[str] = set()  #: of all rows read so far
+        self.compared = 0  #: rows whose logits were compared with what else they say
+        self.contradicting = 0  #: of those the ones that contradict themselves
+        self.contradiction = ""  #: of the first of them
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -166,7 +171,7 @@ class RowReader:
         """The attribution in a row.
 
         Raises ItemError null, empty-text, invalid-utf8, malformed-row, length-mismatch,
-        not-finite, bad-offsets, token-not-found, unknown-class.
+        not-finite, bad-offsets, token-not-found, unknown-class, contradiction.
         """
         text = self._text(cells)
         tokens = self._tokens(cells, text)
@@ -181,6 +186,8 @@ class RowReader:
         target, class_name = self._target(cells, prediction, label)
         of_class = target in _OF_CLASS or target.startswith(("class:", "top:"))
         logit = self._logit(cells, logits, class_name if of_class else None)
+        if logits:
+            self._compare(logits, prediction, class_name if of_class else None, logit)
         names = self._requested.meta
         return GivenAttribution(
             text=text,
@@ -302,9 +309,12 @@ class RowReader:
         value = self._cell(cells, "label")
         label = None if value is None else spelled(value, self._columns["label"])
         names = self._requested.classes
-        if names is None or label is None:
-            return label if label is None else self._requested.labels.get(label, label)
-        index = label_index(label, names, self._requested.labels, by_name=True)
+        if label is None:
+            return None
+        if names is None:
+            mapping = {folded(name): value for name, value in self._requested.labels.items()}
+            return self._requested.labels.get(label, mapping.get(folded(label), label))
+        index = label_index(label, names, self._requested.labels)
         if index is None:
             self.unknown_labels.add(label)
             return None
@@ -348,6 +358,26 @@ class RowReader:
         if not logits or class_name is None or self._requested.classes is None:
             return None
         return logits[self._requested.classes.classes.index(class_name)]
+
+    def _compare(
+        self, logits: tuple[float, ...], prediction: str, explained: str | None, logit: float | None
+    ) -> None:
+        """Raise ItemError contradiction where logits are in another order than the classes."""
+        assert self._requested.classes is not None
+        self.compared += 1
+        of = dict(zip(self._requested.classes.classes, logits, strict=True))
+        what = ""
+        if of[prediction] < max(logits):
+            largest = max(of, key=lambda name: of[name])
+            what = f"the prediction is {prediction!r} and the largest logit that of {largest!r}"
+        elif explained and not math.isclose(
+            logit or 0, of[explained], rel_tol=_CLOSE, abs_tol=_CLOSE
+        ):
+            what = f"the logit of {explained!r} is {logit:g}, and {of[explained]:g} in the logits"
+        if what:
+            self.contradicting += 1
+            self.contradiction = self.contradiction or what
+            raise ItemError("contradiction", what)
 
 
 def _cell(cells: Mapping[str, Any], column: str | None) -> str | None:

@@ -13,6 +13,7 @@ from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation, is_finite
 from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, Windows
 from transexplain.types.answer_spans import EXACT, Agreement, AnswerScheme, agreement
+from transexplain.types.dataset_labels import label_index
 from transexplain.types.items import (
     Attribution,
     Item,
@@ -27,13 +28,7 @@ from transexplain.types.pairs import DIVIDER
 from transexplain.types.plans import AT_POSITIONS, GENERATED, AuditPlan, Head
 from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import (
-    ClassNames,
-    label_index,
-    parse_target,
-    predicted_labels,
-    resolve_targets,
-)
+from transexplain.types.targets import ClassNames, parse_target, predicted_labels, resolve_targets
 from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpan, entity_targets
 from transexplain.types.tokens import Tokens
 
@@ -53,7 +48,6 @@ class Request:
     targets: tuple[Target, ...]
     names: ClassNames
     labels: Mapping[str, str] = field(default_factory=dict)
-    labels_by_name: bool = False
     long_text: LongTexts = "truncate"
     max_length: int | None = None
     window: int | None = None
@@ -85,7 +79,6 @@ class Request:
             targets=tuple(parse_target(spec, names) for spec in plan.targets),
             names=names,
             labels=plan.labels,
-            labels_by_name=plan.labels_by_name,
             long_text=plan.long_text,
             max_length=plan.max_length,
             window=plan.window,
@@ -152,8 +145,7 @@ class Request:
         given: tuple[str, ...] = (item.label,)
         if self.several is not None:
             given = self.several.written(item.label, (*self.names.classes, *self.labels))
-        by_name = self.labels_by_name
-        found = [label_index(one, self.names, self.labels, by_name=by_name) for one in given]
+        found = [label_index(one, self.names, self.labels) for one in given]
         known = {one for one in found if one is not None}
         return None if None in found else tuple(sorted(known))
 

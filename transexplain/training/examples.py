@@ -16,9 +16,10 @@ from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.randomness import keyed_number
 from transexplain.remote_paths import any_path
 from transexplain.training.training_plans import digest_of
+from transexplain.types.dataset_labels import label_index, label_mapping, label_remedy
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard
-from transexplain.types.targets import ClassNames, label_index, label_mapping
+from transexplain.types.targets import ClassNames
 
 _CHUNK = 256  #: texts that are encoded together
 _POOL = 16  #: batches whose examples are sorted by length together
@@ -146,14 +147,15 @@ def read_examples(
             f"model {model.ref.source!r} reads {model.modality} but dataset {ref.source!r} "
             f"holds {ref.modality}"
         )
-    names, mapping = ClassNames(model.classes), label_mapping(labels, model.classes)
+    names = ClassNames(model.classes)
+    mapping = label_mapping(labels, model.classes, ref.label_names)
     entries: list[Example] = []
     failures: list[ItemFailure] = []
     unknown: dict[str, int] = {}
     room = kept_bytes
     size = 1 if ref.modality == "image" else _CHUNK  # decoded pictures are large
     for items in _chunks(_labelled(ref, failures), size):
-        classes = [label_index(item.label, names, mapping, by_name=True) for item in items]
+        classes = [label_index(item.label, names, mapping) for item in items]
         for item, label in zip(items, classes, strict=True):
             if label is None:
                 unknown[str(item.label)] = unknown.get(str(item.label), 0) + 1
@@ -163,7 +165,7 @@ def read_examples(
             elif label is not None:
                 entries.append(_example(found, label, picture=size == 1, room=room))
                 room -= _bytes(entries[-1])
-    _check(ref, model, unknown, entries, failures)
+    _check(ref, model, unknown, mapping, entries, failures)
     return Examples(
         model=model,
         root=ref.root,
@@ -205,6 +207,7 @@ def _check(
     ref: DatasetRef,
     model: LoadedModel,
     unknown: Mapping[str, int],
+    mapping: Mapping[str, str],
     entries: Sequence[Example],
     failures: Sequence[ItemFailure],
 ) -> None:
@@ -212,9 +215,9 @@ def _check(
         shown = ", ".join(repr(label) for label in sorted(unknown)[:5])
         raise ConfigurationError(
             f"{sum(unknown.values())} items of {ref.source!r} have labels that are no class "
-            f"({shown}); the classes are {', '.join(model.classes[:10])}. Map them with "
-            "`labels: {dataset label: class}`, write `labels: by-index` if they are the model's "
-            "indices, or give the model new classes with `classes: [...]`"
+            f"({shown}); the classes are {', '.join(model.classes[:10])}. "
+            f"{label_remedy(unknown, model.classes, ref.label_names, mapping)}; or give the model "
+            "new classes with `classes: [...]`"
         )
     if not entries:
         why = f"; the first: {failures[0].message}" if failures else ""

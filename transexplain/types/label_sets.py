@@ -46,7 +46,9 @@ def thresholds_of(
     `given` is one number for all labels, or a number by label for some of them. Raises
     ConfigurationError for what is no label, and no probability between 0 and 1.
     """
-    named = given if isinstance(given, Mapping) else {}
+    named = (
+        {str(name): value for name, value in given.items()} if isinstance(given, Mapping) else {}
+    )
     for name in named:
         if name not in classes:
             hint = did_you_mean(name, classes) or ";"

@@ -155,6 +155,8 @@ class DatasetRef:
     manifest: bool = False
     #: what of the files was detected and is not usual, for a reader
     read_as: tuple[str, ...] = ()
+    #: what the files call the numbers 0, 1, ... of the labels, see `data.class_names`
+    label_names: tuple[str, ...] = ()
 
     @property
     def content(self) -> str:
@@ -328,9 +330,6 @@ class AuditPlan:
     intersections: tuple[tuple[str, ...], ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()  #: words that take each other's place in swaps
     limits: Practical | None = None  #: of answers; None: those of `practical` and the usual ones
-    #: numbers among the labels that `labels` does not map are no class, unless one is named so;
-    #: False: the data has none, or the plan is of an older version, where they are indices
-    labels_by_name: bool = False
     scenario: tuple[Scenario, ...] = ()  #: the harms that the audit looks for
     impact: ImpactPlan | None = None  #: None: no rates by categories of people are computed
     batch_fixed: bool = False  #: the usual `batch_tokens` were requested, on a GPU too

@@ -2,14 +2,15 @@
 
 A short form such as `contrast:a-b` is matched against the names that exist, so names may hold
 hyphens; more than one reading is an error. The mapping form always works. A class by itself, by
-name or number, is short for `class:<name>`.
+name or number, is short for `class:<name>`. A name is read first; `index:<number>` is the class of
+that number, whatever it is called.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,13 @@ from transexplain.types.items import ResolvedTarget, Target
 from transexplain.types.plans import Classification
 
 _DIGITS = 9
+_BY_INDEX = "index:"
 #: targets that are one word
 _ALONE = ("predicted", "label", "all")
 _WORDS = (
     "predicted, label, all, class:<name>, top:<k>, contrast:<a>-<b>, a classification, a class "
-    "by name or number, or of a model that labels tokens {span: [start, end, type]}"
+    "by name, by number or as index:<number>, or of a model that labels tokens {span: [start, end, "
+    "type]}"
 )
 #: what a target is given as: the short form, the number of a class, or the mapping form
 TargetLike = str | int | Mapping[str, Any]
@@ -48,19 +51,22 @@ class ClassNames:
             self.own[entry.name] = tuple(self.class_index(name) for name in entry.classes)
 
     def class_index(self, name: str) -> int:
-        """Index of a class given by name or number; raises TargetError."""
-        readings = {i for i, known in enumerate(self.classes) if known == name}
-        if (number := _number(name)) is not None and number < len(self.classes):
-            readings.add(number)
-        if len(readings) == 1:
-            return readings.pop()
-        if readings:
+        """Index of a class by its name, by `index:<number>`, or by its number alone.
+
+        Raises TargetError: there is no such class, or its number alone may be meant as a name.
+        """
+        if name in self.classes:
+            return self.classes.index(name)
+        number = _number(name.removeprefix(_BY_INDEX))
+        if number is None or number >= len(self.classes):
+            hint = did_you_mean(name, (*self.classes, *self.own)) or "."
+            raise TargetError(f"unknown class {name!r}{hint} The model has: {self.listing()}")
+        if not name.startswith(_BY_INDEX) and any(one.isdecimal() for one in self.classes):
             raise TargetError(
-                f"class {name!r} is the name of one class and the number of another; "
-                "use the names of the classes"
+                f"no class is named {name!r}, and the model names classes by numbers: "
+                f"{self.listing()}. Write {_BY_INDEX}{number} for class {self.classes[number]!r}"
             )
-        hint = did_you_mean(name, (*self.classes, *self.own)) or "."
-        raise TargetError(f"unknown class {name!r}{hint} The model has: {self.listing()}")
+        return number
 
     def members(self, name: str) -> tuple[int, ...]:
         """Class indices behind a class name, number or classification."""
@@ -101,8 +107,7 @@ def parse_target(spec: TargetLike, names: ClassNames) -> Target:
     if kind == "class" and str(argument) in names.own:
         return Target(spec=text, kind="group", plus=names.own[str(argument)], name=str(argument))
     if kind == "class" and argument is not None:
-        index = names.class_index(str(argument))
-        return Target(spec=text, kind="class", plus=(index,), name=names.classes[index])
+        return _class_target(str(argument), names)
     if kind == "top" and argument is not None:
         return Target(spec=text, kind="top", k=_count(argument, names))
     if kind == "contrast" and argument is not None:
@@ -110,20 +115,17 @@ def parse_target(spec: TargetLike, names: ClassNames) -> Target:
     name = str(argument) if kind == "classification" else text
     if name in names.own:
         return Target(spec=text, kind="group", plus=names.own[name], name=name)
-    if text in names.classes or _number(text) is not None:
-        return _class_alone(text, names)
+    alone = f"{_BY_INDEX}{argument}" if kind == "index" and text not in names.classes else text
+    if alone in names.classes or _number(alone.removeprefix(_BY_INDEX)) is not None:
+        return _class_target(alone, names)
     raise TargetError(_unknown(text, names))
 
 
-def _class_alone(text: str, names: ClassNames) -> Target:
+def _class_target(text: str, names: ClassNames) -> Target:
     """A class by its name or number, as `class:<name>`; raises TargetError."""
     index = names.class_index(text)
     name = names.classes[index]
-    try:
-        same = names.class_index(name) == index
-    except TargetError:  # the name of this class is the number of another
-        same = False
-    return Target(spec=f"class:{name if same else text}", kind="class", plus=(index,), name=name)
+    return Target(spec=f"class:{name}", kind="class", plus=(index,), name=name)
 
 
 def _unknown(text: str, names: ClassNames) -> str:
@@ -143,7 +145,7 @@ def short_form(spec: TargetLike, names: ClassNames) -> str:
     """
     meant = parse_target(spec, names)
     _, kind, argument = _read(spec)
-    if meant.kind == "class" and kind != "class":
+    if meant.kind == "class":
         return meant.spec
     value = "-".join(map(str, argument)) if isinstance(argument, list | tuple) else argument
     short = kind if value is None else f"{kind}:{value}"
@@ -239,7 +241,10 @@ def _contrast(text: str, argument: Any, names: ClassNames) -> Target:
     plus, minus = names.members(left), names.members(right)
     if set(plus) & set(minus):
         raise TargetError(f"target {text!r} has a class on both sides")
-    return Target(spec=text, kind="contrast", plus=plus, minus=minus, name=f"{left}-{right}")
+    sides = (
+        one if one in names.own else names.classes[names.class_index(one)] for one in (left, right)
+    )
+    return Target(spec=text, kind="contrast", plus=plus, minus=minus, name="-".join(sides))
 
 
 def resolve_target(
@@ -319,50 +324,3 @@ def predicted_labels(logits: NDArray[np.floating[Any]], floors: Sequence[float])
     """The labels whose logits (C,) reach their floors (C,), the likeliest first."""
     order = np.argsort(-logits, kind="stable").tolist()
     return [place for place in order if logits[place] >= floors[place]]
-
-
-def label_index(
-    label: str | None, names: ClassNames, mapping: Mapping[str, str], *, by_name: bool = False
-) -> int | None:
-    """Class index of a dataset's label: by `mapping`, else by name, in any case; else None.
-
-    A number that names no class is no class where there is a mapping, or where labels are read
-    `by_name`: the dataset's numbers are its own then (stars, say), and its third class need not be
-    the model's. Otherwise it is the index of a class, as plans of older versions mean it.
-    """
-    if label is None:
-        return None
-    if label in mapping:
-        return names.class_index(mapping[label])
-    if is_number(label, names) and (mapping or by_name):
-        return _unnamed_class(label, names)
-    try:
-        return names.class_index(label)
-    except TargetError:
-        folded = [i for i, name in enumerate(names.classes) if name.casefold() == label.casefold()]
-        return folded[0] if len(folded) == 1 else None
-
-
-def is_number(label: str, names: ClassNames) -> bool:
-    """Whether a label is a whole number, and not the name of a class."""
-    return label not in names.classes and label.strip().isdecimal()
-
-
-def _unnamed_class(label: str, names: ClassNames) -> int | None:
-    """The class that transformers calls LABEL_3 where nobody named it, for the label 3."""
-    number = _number(label.strip())
-    name = f"LABEL_{number}"
-    return names.classes.index(name) if name in names.classes else None
-
-
-#: the specification's word for "the label i is the model's class i"
-BY_INDEX = "by-index"
-
-
-def label_mapping(
-    labels: Mapping[str, str] | Literal["by-index"], classes: Sequence[str]
-) -> Mapping[str, str]:
-    """Dataset label -> class, written out where the labels are the indices of the classes."""
-    if isinstance(labels, str):
-        return {str(number): name for number, name in enumerate(classes)}
-    return labels
