@@ -1,6 +1,5 @@
 """Human rationales: from a column of the file, through the snapshot, to the item."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from PIL import Image
 
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
-from transexplain.data.source_files import source_digest, source_files
 from transexplain.errors import DataSourceError
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import DatasetSpec, Shard
@@ -108,30 +106,13 @@ def test_the_column_must_be_there(tmp_path: Path, load) -> None:
         load(f"imagefolder:{tmp_path}", evidence="marks")
 
 
-def test_a_snapshot_without_evidence_is_what_it_was(tmp_path: Path) -> None:
+def test_a_snapshot_without_evidence_has_no_such_column(tmp_path: Path) -> None:
     path = write(tmp_path, ["[[2, 6]]"])
     plain = prepare(DatasetSpec(source=str(path)), tmp_path / "a")
     marked = prepare(DatasetSpec(source=str(path), evidence="marks"), tmp_path / "a")
     assert "evidence" not in pq.read_schema(plain.snapshot).names
     assert pq.read_schema(marked.snapshot).names[-1] == "evidence"
     assert plain.fingerprint != marked.fingerprint
-    # the digest that was written beside snapshots before there was such a column
-    spec = DatasetSpec(source=str(path), duplicates="off")
-    options = dataclasses.asdict(spec)
-    later = {"evidence": None, "spans": None, "sample": None, "seed": 0}
-    later |= {"cluster": None, "template": None, "duplicates": "off"}
-    later |= {"encoding": None, "delimiter": None, "sheet": None, "snapshot": "auto"}
-    assert later == {name: options.pop(name) for name in later}
-    assert source_digest(spec, [path], source_files([path])) == _former_digest(options, path)
-
-
-def _former_digest(options: dict, path: Path) -> str:
-    import hashlib
-
-    del options["source"]
-    parts = [[".tsv", hashlib.sha256(path.read_bytes()).hexdigest()]]
-    text = json.dumps([1, options, parts], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.fixture

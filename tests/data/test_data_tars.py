@@ -205,7 +205,7 @@ def test_braces_name_files_that_exist(tmp_path: Path, load) -> None:
         load(tmp_path / "pictures-{0..1000000000}.tar")
     with pytest.raises(DataSourceError, match=r"write \{first\.\.last\}"):
         load(tmp_path / "pictures-{3..1}.tar")
-    with pytest.raises(DataSourceError, match="a folder without tars; write imagefolder:"):
+    with pytest.raises(DataSourceError, match="a folder without tars or partitions"):
         load(tmp_path / "folder")
 
 

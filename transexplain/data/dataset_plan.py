@@ -19,18 +19,19 @@ import pyarrow.parquet as pq
 
 from transexplain import remote_files
 from transexplain.atomic_write import atomic_file, temporary_file
-from transexplain.data import SOURCES, listed_files, snapshot
+from transexplain.data import FORMATS, SOURCES, listed_files, snapshot
 from transexplain.data.dialect import USUAL, UTF8, dialect_of
 from transexplain.data.item_clusters import MOST, Clusters
 from transexplain.data.line_index import STEP, Layout, LineIndex, index_lines
 from transexplain.data.listed_files import ListedFile
 from transexplain.data.located_files import LocatedFile, from_beginning, info_of
 from transexplain.data.manifest_rows import manifest_records
-from transexplain.data.source_files import Table, file_digest, printable
+from transexplain.data.source_files import Table, file_digest, printable, with_partitions
 from transexplain.data.source_paths import expand
-from transexplain.data.table_source import format_of, open_table, resolve
+from transexplain.data.table_source import format_of, resolve
 from transexplain.errors import DataSourceError
 from transexplain.remote_files import FileInfo
+from transexplain.remote_paths import RemotePath
 from transexplain.remote_stores import is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
@@ -109,10 +110,8 @@ def _unsuited(source: str) -> Iterator[str]:
 
 def _files(source: str) -> list[FileInfo]:
     """The files that a path, a URL or a glob of them means, sorted."""
-    location = source.removeprefix("files:")
-    if is_url(location):
-        return remote_files.matching(remote_files.pinned(location))
-    return [info_of(str(path)) for path in expand(location)]
+    paths = expand(source.removeprefix("files:"))
+    return [one.described() if isinstance(one, RemotePath) else info_of(str(one)) for one in paths]
 
 
 @dataclass(slots=True)
@@ -216,7 +215,8 @@ class _Planning:
                 rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
         except (OSError, pa.ArrowException, ValueError) as error:
             raise DataSourceError(f"cannot read {place}: {printable(str(error))}") from error
-        columns = resolve(self.spec, Table(columns=names, rows=_no_rows), Path(place))
+        table = with_partitions(Table(columns=names, rows=_no_rows), place)
+        columns = resolve(self.spec, table, Path(place))
         whole = self.hashed and not is_url(place)
         return ListedFile(
             info=info,
@@ -236,8 +236,8 @@ class _Planning:
             if dialect.detected:
                 name = printable(Path(info.url).name)
                 self.read_as.setdefault(dialect.detected, []).append(name)
-            with open_table(path, self.spec) as table:
-                columns = resolve(self.spec, table, Path(info.url))
+            with FORMATS.load(kind)(path, self.spec) as table:
+                columns = resolve(self.spec, with_partitions(table, info.url), Path(info.url))
                 header = () if kind == "jsonl" else table.columns
         quoting = self.spec.quoting
         layout = Layout(

@@ -2,7 +2,8 @@
 
 import io
 import threading
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
@@ -17,7 +18,14 @@ from transexplain.data.file_formats import lines_of
 from transexplain.data.listed_files import ListedFile
 from transexplain.data.located_files import LocatedFile
 from transexplain.data.parquet_files import python_column
-from transexplain.data.source_files import RawRow, Record, printable, snapshot_file
+from transexplain.data.source_files import (
+    RawRow,
+    Record,
+    Table,
+    printable,
+    snapshot_file,
+    with_partitions,
+)
 from transexplain.data.table_source import RowReader
 from transexplain.errors import DataSourceError
 from transexplain.types.plans import DatasetRef
@@ -97,16 +105,39 @@ def _opened(fingerprint: str, number: int, manifest: listed_files.Manifest) -> "
     return known
 
 
-class _Text:
-    """A text file: as many rows as are noted together are read and kept at a time."""
+class _File(ABC):
+    """A file of the manifest; `own` are the columns that are read from it, not from its folders."""
+
+    own: tuple[str, ...]
 
     def __init__(self, listed: ListedFile) -> None:
         self.listed = listed
         self.file = LocatedFile(listed.info, listed.sha256)
-        self._block, self._held = -1, list[RawRow]()
 
     def rows(self, start: int, stop: int) -> Iterator[RawRow]:
         """Rows of the file, by their number in it."""
+        table = Table(columns=self.own, rows=lambda _: self.own_rows(start, stop))
+        wanted = self.listed.columns.wanted
+        return with_partitions(table, self.listed.info.url).rows(wanted)
+
+    @abstractmethod
+    def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        """As `rows`, without the columns of its folders."""
+
+    def own_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """The columns that are wanted and that a file of such columns has."""
+        return tuple(name for name in self.listed.columns.wanted if name in names)
+
+
+class _Text(_File):
+    """A text file: as many rows as are noted together are read and kept at a time."""
+
+    def __init__(self, listed: ListedFile) -> None:
+        super().__init__(listed)
+        self.own = self.own_of(listed.layout.header or listed.columns.wanted)
+        self._block, self._held = -1, list[RawRow]()
+
+    def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
         noted = self.listed.noted
         while start < stop:
             block = int(np.searchsorted(noted, start, side="right")) - 1
@@ -130,7 +161,7 @@ class _Text:
         count = (self.listed.rows if last else int(noted[block + 1])) - int(noted[block])
         stream = io.BytesIO(self.file.between(begin, end))
         lines = lines_of(stream, Path(self.listed.info.url), beginning=False)
-        return islice(self.listed.layout.rows(lines, self.listed.columns.wanted), count)
+        return islice(self.listed.layout.rows(lines, self.own), count)
 
     def aligned(self, row: int) -> int:
         """The last noted row at or before this one."""
@@ -138,15 +169,15 @@ class _Text:
         return int(noted[np.searchsorted(noted, row, side="right") - 1])
 
 
-class _Parquet:
+class _Parquet(_File):
     """A Parquet file: a row group is decoded from its beginning, and on from where it was left."""
 
     def __init__(self, listed: ListedFile) -> None:
-        self.listed = listed
-        self.file = LocatedFile(listed.info, listed.sha256)
+        super().__init__(listed)
         with _explained(listed):
             # streamed column chunks: a row group of gigabytes never stands in memory whole
             self._file = pq.ParquetFile(self.file.arrow(), buffer_size=_BUFFER, pre_buffer=False)
+            self.own = self.own_of(self._file.schema_arrow.names)
             metadata = self._file.metadata
             sizes = [metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)]
         self._starts = np.array([*accumulate(sizes, initial=0)], dtype=np.int64)
@@ -155,14 +186,13 @@ class _Parquet:
         self._batch: Any = None  #: decoded last
         self._first = 0  #: its first row in the file
 
-    def rows(self, start: int, stop: int) -> Iterator[RawRow]:
-        """Rows of the file, by their number in it."""
+    def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
         while start < stop:
             with _explained(self.listed):
                 self._go_to(start)
             at = start - self._first
             some = self._batch.slice(at, stop - start)
-            yield from _raw(some, self.listed.columns.wanted)
+            yield from _raw(some, self.own)
             start += len(some)
 
     def _go_to(self, row: int) -> None:
@@ -174,7 +204,7 @@ class _Parquet:
             self._batches = self._file.iter_batches(
                 batch_size=_BATCH,
                 row_groups=[group],
-                columns=list(self.listed.columns.wanted),
+                columns=list(self.own),
                 use_threads=False,
             )
         while self._batch is None or row >= self._first + len(self._batch):

@@ -6,33 +6,21 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, overload
+from urllib.parse import unquote
 
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
 from transexplain.local_copies import local_file
 from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.remote_stores import is_url
+from transexplain.types.dataset_labels import folded
 from transexplain.types.plans import DatasetRef, DatasetSpec, Modality, SourceFile
 
 #: raised when the same source and options would give another snapshot
-SNAPSHOT_VERSION = 1
-#: options that a specification need not name, and what they are then
-_LATER = {
-    "evidence": None,
-    "spans": None,
-    "sample": None,
-    "seed": 0,
-    "cluster": None,
-    "template": None,
-    "duplicates": "off",
-    "encoding": None,
-    "delimiter": None,
-    "sheet": None,
-}
-
+SNAPSHOT_VERSION = 2
 #: digests already computed by this process, by (path, mtime in ns, bytes)
 _known: dict[tuple[str, int, int], str] = {}
 
@@ -79,18 +67,15 @@ def source_digest(
     options = asdict(spec)
     del options["source"]  # the same bytes from elsewhere are the same dataset
     del options["snapshot"]  # it is one
-    for name, usual in _LATER.items():  # a digest stays what it was before there was such an option
-        if options[name] == usual:
-            del options[name]
     parts = [
         [
             path.name if named else "".join(path.suffixes).lower(),
             one.sha256 or [one.path, one.state],
+            partitions(path),
         ]
         for path, one in zip(files, digests, strict=True)
     ]
-    whole = [SNAPSHOT_VERSION, options, parts, *([list(detected)] if any(detected) else [])]
-    text = json.dumps(whole, sort_keys=True)
+    text = json.dumps([SNAPSHOT_VERSION, options, parts, list(detected)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -262,6 +247,52 @@ class Record:
     attributions: str | None = None  #: JSON, see `attribution_files.py`
     cluster: str | None = None  #: as the file has it; the snapshot numbers them, see `clusters.py`
     template: str | None = None
+
+
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+def partitions(path: object) -> dict[str, str | None]:
+    """Column -> its value in a file, by the folders of its path or URL; None: it is missing.
+
+    Hive, Spark and pyarrow write `label=positive/part-0.parquet`, with odd letters as in URLs.
+    """
+    split = (folder.partition("=") for folder in str(path).split("/")[:-1])
+    return {
+        _decoded(name): None if value == _MISSING else _decoded(value)
+        for name, _, value in split
+        if name and value
+    }
+
+
+def _decoded(text: str) -> str:
+    return unquote(text, errors="surrogateescape")
+
+
+def with_partitions(table: Table, path: object) -> Table:
+    """A table with the columns that the folders of its file name."""
+    fixed = partitions(path)
+    if not fixed:
+        return table
+
+    def rows(wanted: Sequence[str]) -> Iterator[RawRow]:
+        own = [one for one in wanted if one not in fixed or one in table.columns or table.sparse]
+        values = {name: value for name, value in fixed.items() if name in wanted}
+        for row in table.rows(own):
+            yield row if isinstance(row, Problem) else _joined(row, values)
+
+    added = (name for name in fixed if name not in table.columns)
+    return replace(table, columns=(*table.columns, *added), rows=rows)
+
+
+def _joined(row: Mapping[str, Any], fixed: Mapping[str, str | None]) -> RawRow:
+    for name, value in fixed.items():
+        cell = row.get(name)
+        text = cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else str(cell)
+        if cell not in (None, b"", "") and (value is None or folded(text) != folded(value)):
+            message = f"column {name!r} holds {text[:80]!r}, and the folder says {value!r}"
+            return Problem(kind="malformed-row", message=printable(message))
+    return {**row, **fixed}
 
 
 class Source(Protocol):

@@ -4,31 +4,40 @@ import glob
 import re
 from pathlib import Path
 
+from transexplain.data import FORMATS
+from transexplain.data.source_files import partitions
 from transexplain.errors import DataSourceError
-from transexplain.remote_paths import AnyPath, matching_paths
+from transexplain.remote_files import pinned, under
+from transexplain.remote_paths import AnyPath, RemotePath, matching_paths
 from transexplain.remote_stores import is_url
 
 
 def expand(location: str) -> tuple[AnyPath, ...]:
-    """The files that a path, URL, glob or {range} means, or the tars of a folder, sorted.
+    """The files that a path, URL, glob or {range} means, sorted; of a folder its tars, or the
+    files in its partitions.
 
     `{000..012}` are the numbers from 000 to 012, `{a,b}` is a and b; every such file has to exist.
-    URLs name files and globs, with a {range} or without.
+    URLs name files, globs and folders (with `/` at the end), with a {range} or without.
 
-    Raises DataSourceError where there is none, and for a folder without tars; as
+    Raises DataSourceError where there is none, and for another folder; as
     `remote_paths.matching_paths`.
     """
     if is_url(location):
+        if location.endswith("/"):
+            return _remote_partitions(location)
         named = {one.url: one for part in _without_braces(location) for one in matching_paths(part)}
         return tuple(named[url] for url in sorted(named))
     literal = Path(location).expanduser()
     names = [str(literal)] if literal.exists() else _matching(str(literal))
     if literal.is_dir():
         names = [str(path) for path in literal.iterdir() if path.suffix.lower() == ".tar"]
+        below = () if names else literal.glob("*=*/**/*")
+        names += [str(one) for one in below if _is_partitioned(one.relative_to(literal).as_posix())]
         if not names:
             raise DataSourceError(
-                f"{location} is a folder without tars; write imagefolder:{location} for pictures, "
-                f"or a glob such as {location.rstrip('/')}/*.jsonl for files"
+                f"{location} is a folder without tars or partitions (label=positive/...); write "
+                f"imagefolder:{location} for pictures, or a glob such as "
+                f"{location.rstrip('/')}/*.jsonl for files"
             )
     # The folder's links are followed, the file's are not: its own name holds the suffix.
     paths = tuple(
@@ -38,6 +47,27 @@ def expand(location: str) -> tuple[AnyPath, ...]:
         hub = "; a data set of the hub is hf://datasets/ORG/NAME" if location[:3] == "hf:" else ""
         raise DataSourceError(f"no file matches {location!r} (in {Path.cwd()}){hub}")
     return paths
+
+
+def _remote_partitions(url: str) -> tuple[RemotePath, ...]:
+    """The files in the partitions of a folder at a URL."""
+    folder = pinned(url)
+    paths = [RemotePath(one.url, one) for one in under(folder)]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    kept = [path for path, name in zip(paths, names, strict=True) if _is_partitioned(name)]
+    if not kept:
+        raise DataSourceError(
+            f"{url} holds no partitions (label=positive/...); write a glob such as {url}*.jsonl"
+        )
+    return tuple(kept)
+
+
+def _is_partitioned(name: str) -> bool:
+    """Whether the name of a file, below its folder, is that of data in a partition."""
+    suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
+    # writers keep such names for themselves
+    hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+    return suffix in FORMATS and bool(partitions(name)) and not hidden
 
 
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")

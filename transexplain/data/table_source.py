@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -24,6 +24,7 @@ from transexplain.data.source_files import (
     inside,
     picture_digest,
     printable,
+    with_partitions,
 )
 from transexplain.data.source_paths import expand
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
@@ -364,10 +365,11 @@ def detected_in(paths: Sequence[AnyPath], spec: DatasetSpec) -> tuple[str, ...]:
     )
 
 
-def open_table(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
-    """The file at `path`, read by its suffix; raises DataSourceError."""
-    table: AbstractContextManager[Table] = FORMATS.load(format_of(path))(path, spec)
-    return table
+@contextmanager
+def open_table(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
+    """The file at `path`, read by its suffix, with columns of its folders; DataSourceError."""
+    with FORMATS.load(format_of(path))(path, spec) as table:
+        yield with_partitions(table, path)
 
 
 def _are_tars(paths: Sequence[AnyPath]) -> bool:
