@@ -6,8 +6,9 @@ A file is named by its content, so the same data are one file and one snapshot.
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,14 @@ from orchestrator.spec.groups_section import GroupsSection
 from transexplain import remote_paths
 from transexplain.data.image_files import load_image
 from transexplain.data.snapshot import snapshot_folder
-from transexplain.errors import ConfigurationError, DataSourceError, ItemError, SpecError
+from transexplain.errors import (
+    ConfigurationError,
+    DataSourceError,
+    ItemError,
+    SpecError,
+    TransExplainError,
+)
+from transexplain.parsing import DEEPEST
 from transexplain.remote_paths import AnyPath
 from transexplain.reports.heatmap import rgb
 
@@ -31,6 +39,7 @@ _DATA = (
     "a path, a DataFrame, a list of texts, of pictures, of (text, label) or (picture, label) pairs "
     "or of dictionaries, or the mapping of the section data"
 )
+_MOST = 4_000_000  #: values of one item or cell, in lists and mappings
 #: columns of what pictures are listed in
 _PICTURE, _LABEL = "picture", "label"
 
@@ -77,7 +86,7 @@ def _lexicon(groups: Mapping[Any, Any], snapshot_dir: Path) -> str:
         lists[str(name)] = terms if isinstance(terms, Mapping) else list(terms)
         if isinstance(terms, AbstractSet):
             lists[str(name)] = sorted(map(str, terms))
-    return _kept(_json(lists), "json", snapshot_dir)
+    return _kept(_json(lists, "groups"), "json", snapshot_dir)
 
 
 def data_section(data: Any, snapshot_dir: Path) -> Any:
@@ -110,27 +119,65 @@ def data_section(data: Any, snapshot_dir: Path) -> Any:
 
 def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
     if hasattr(data, "to_pandas"):  # datasets, polars, Arrow
-        data = data.to_pandas()
+        with _about("data.to_pandas()"):
+            data = data.to_pandas()
     if hasattr(data, "columns") and hasattr(data, "to_parquet"):
         return {"source": _kept(_parquet(data), "parquet", snapshot_dir)}
     if _is_picture(data):
         raise DataSourceError("data is one picture; give a list of pictures, or explain it")
     if not isinstance(data, Iterable):
-        raise DataSourceError(f"data cannot be {data!r:.80} ({type(data).__name__}); give {_DATA}")
-    items = iter(data)
-    first = next(items, items)
-    if first is items:
+        raise DataSourceError(f"data cannot be {_shown(data)}; give {_DATA}")
+    given = _numbered(data)
+    first = next(given, None)
+    if first is None:
         raise DataSourceError("data is an empty list; give at least one item")
-    given = enumerate(chain([first], items))
-    if _is_picture(_content(first)):
+    given = chain([first], given)
+    if _is_picture(_content(first[1])):
         folder = _folder(snapshot_dir)
-        rows = (_as_listed(one, place, folder) for place, one in given)
-        return {"source": _lines(rows, snapshot_dir), "image": _PICTURE}
-    return {"source": _lines((_as_row(one, place) for place, one in given), snapshot_dir)}
+        lines = _lines(given, lambda one, place: _as_listed(one, place, folder))
+        return {"source": _kept(lines, "jsonl", snapshot_dir), "image": _PICTURE}
+    return {"source": _kept(_lines(given, _as_row), "jsonl", snapshot_dir)}
 
 
-def _lines(rows: Iterable[Any], snapshot_dir: Path) -> str:
-    return _kept("".join(_json(row) + "\n" for row in rows), "jsonl", snapshot_dir)
+def _numbered(data: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """The items with their numbers; what their iterator raises names the item that it is at."""
+    place, end = 0, object()
+    with _about("data"):
+        items = iter(data)
+    while True:
+        with _about(f"item {place} of data"):
+            item = next(items, end)
+        if item is end:
+            return
+        yield place, item
+        place += 1
+
+
+def _lines(given: Iterable[tuple[int, Any]], row_of: Callable[[Any, int], Any]) -> str:
+    parts = []
+    for place, one in given:
+        with _about(f"item {place} of data"):
+            parts.append(_json(row_of(one, place), f"item {place} of data") + "\n")
+    return "".join(parts)
+
+
+@contextmanager
+def _about(what: str) -> Iterator[None]:
+    """A block that runs a caller's own code, whose errors name what it was about."""
+    try:
+        yield
+    except TransExplainError:
+        raise
+    except Exception as error:
+        raise DataSourceError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value and its type, for a message."""
+    try:
+        return f"{value!r:.80} ({type(value).__name__})"
+    except Exception:  # noqa: BLE001 - of somebody's own class, or nested too deeply
+        return f"a {type(value).__name__}"
 
 
 def _content(one: Any) -> Any:
@@ -149,7 +196,7 @@ def _as_listed(one: Any, place: int, folder: Path) -> dict[str, Any]:
     picture = _content(one)
     if not _is_picture(picture):
         raise DataSourceError(
-            f"item {place} of data cannot be {one!r:.80} ({type(one).__name__}): the first item is "
+            f"item {place} of data cannot be {_shown(one)}: the first item is "
             "a picture, so all are (a path as a Path object), with or without a label each"
         )
     try:
@@ -175,7 +222,7 @@ def _as_row(one: Any, place: int) -> dict[str, Any]:
     if isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str):
         return {"text": one[0], "label": one[1]}
     raise DataSourceError(
-        f"item {place} of data cannot be {one!r:.80} ({type(one).__name__}); a list holds texts, "
+        f"item {place} of data cannot be {_shown(one)}; a list holds texts, "
         "pictures, (text, label) or (picture, label) pairs, or dictionaries"
     )
 
@@ -184,12 +231,15 @@ def _parquet(frame: Any) -> bytes:
     """The columns of a DataFrame as the bytes of a Parquet file."""
     named = frame.rename(columns=str)
     named = named.astype({one: object for one in named if str(named[one].dtype) == "category"})
+    for name, column in named.items():
+        for place, value in enumerate(column if column.dtype == object else ()):
+            _refuse_endless(value, f"row {place} of column {name!r}")
     try:
         table = pa.Table.from_pandas(named, preserve_index=False).replace_schema_metadata(None)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        reason = "; ".join(str(part) for part in error.args)
+    except Exception as error:
+        reason = _culprit(named) + "; ".join(str(part) for part in error.args)
         raise DataSourceError(
             f"the DataFrame cannot be written as a table: {reason}. Give the columns that the "
             "audit needs, each of one type"
@@ -197,19 +247,50 @@ def _parquet(frame: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _json(value: Any) -> str:
+def _culprit(frame: Any) -> str:
+    """The first cell that no column can hold, for a message; "" where each by itself can be."""
+    for name, column in frame.items():
+        for place, value in enumerate(column):
+            try:
+                pa.array([value], from_pandas=True)
+            except Exception:  # noqa: BLE001 - told by whoever asks
+                return f"row {place} of column {name!r} holds {_shown(value)}: "
+    return ""
+
+
+def _refuse_endless(value: Any, where: str) -> None:
+    """Raise DataSourceError for lists and mappings that hold themselves, or stand for too many."""
+    waiting, seen = [(value, 0)], 0
+    while waiting:
+        inner, depth = waiting.pop()
+        seen += 1
+        if depth > DEEPEST or seen > _MOST:
+            raise DataSourceError(
+                f"{where} is nested more than {DEEPEST} deep, or has more than {_MOST:,} values; "
+                "use texts, numbers and short lists"
+            )
+        if isinstance(inner, np.ndarray) and inner.dtype == object:
+            inner = inner.tolist()
+        if isinstance(inner, Mapping):
+            waiting += [(one, depth + 1) for one in inner.values()]
+        elif isinstance(inner, list | tuple | AbstractSet):
+            waiting += [(one, depth + 1) for one in inner]
+
+
+def _json(value: Any, where: str) -> str:
+    _refuse_endless(value, where)
+
     def plain(other: Any) -> Any:
         if hasattr(other, "item"):  # a number of numpy
             return other.item()
         raise DataSourceError(
-            f"{other!r:.80} ({type(other).__name__}) cannot be written to a file of data; use "
-            "texts, numbers and lists"
+            f"{_shown(other)} cannot be written to a file of data; use texts, numbers and lists"
         )
 
     try:
         return json.dumps(value, ensure_ascii=True, default=plain)
     except (ValueError, RecursionError) as error:
-        raise DataSourceError(f"{value!r:.80} cannot be written to a file: {error}") from error
+        raise DataSourceError(f"{where} cannot be written to a file: {error}") from error
 
 
 def _kept(content: str | bytes, suffix: str, snapshot_dir: Path) -> str:

@@ -19,11 +19,12 @@ LARGEST = 16_000_000  #: bytes of a file
 _LARGEST_YAML = 1_000_000  #: characters: yaml reads some 100,000 a second
 _ALIASED = 100_000  #: characters and nodes that aliases may make of any document, however short
 DEEPEST = 64  #: mappings and lists within each other
+_MOST = 1_000_000  #: mappings and lists of a document: in memory an empty one has 64 bytes
 _LONGEST_NUMBER = 400  #: characters
 _WIDEST = 2**63
-_BRACKETS = re.compile(r"[\[\]{}]")
+#: what stands before a bracket or the end, texts among it, and the bracket; no step is taken back
+_BRACKETS = re.compile(r"""(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+"?+)*+([\[\]{}]|\Z)""", re.DOTALL)
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _KINDS = tuple(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str"))
 _SEQUENCE, _MAPPING = "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
 
@@ -78,14 +79,19 @@ def read_json(text: str, pairs: Pairs | None = None) -> Any:
 
 
 def refuse_depth(text: str) -> None:
-    """Raise UnreadableError for JSON that is nested too deeply to be built."""
+    """Raise UnreadableError for JSON that is nested too deeply, or too large, to be built."""
     if text.count("[") + text.count("{") <= DEEPEST:
         return
-    depth = 0
-    for bracket in _BRACKETS.findall(_QUOTED.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
+    depth = many = 0
+    for found in _BRACKETS.finditer(text):
+        if found[1] not in ("[", "{"):
+            depth -= 1
+            continue
+        depth, many = depth + 1, many + 1
         if depth > DEEPEST:
             raise UnreadableError(f"it is nested more than {DEEPEST} deep")
+        if many > _MOST:
+            raise UnreadableError(f"it holds more than {_MOST:,} lists and objects")
 
 
 def refuse_unstorable(value: Any, place: str = "") -> None:

@@ -190,6 +190,18 @@ def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
     assert (one.outcome.predicted, one.attributions[0].logit) == ("bad", 3.0)
 
 
+@pytest.mark.parametrize("target", ["contrast:a-", "contrast:-", "contrast:", "contrast:good"])
+@pytest.mark.parametrize("classes", [None, ClassNames(("bad", "good"))])
+def test_a_contrast_of_no_two_classes_costs_its_row(
+    target: str, classes: ClassNames | None, tmp_path: Path
+) -> None:
+    before, bad, after = read(
+        tmp_path, [GOOD, {**GOOD, "class": None, "target": target}, GOOD], classes=classes
+    )
+    assert bad.kind == "unknown-class"
+    assert isinstance(before, GivenItem) and isinstance(after, GivenItem)
+
+
 def test_neighbouring_rows_of_an_id_are_one_item(tmp_path: Path) -> None:
     rows = [
         {**GOOD, "id": "x", "class": "good"},

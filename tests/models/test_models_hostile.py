@@ -281,6 +281,79 @@ def test_deep_files(bert_dir: Path, name: str, reported: str, depth: int) -> Non
     refused(bert_dir, reported)
 
 
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json", "model.safetensors", "more/a.txt"])
+def test_a_link_out_of_the_folder_is_refused(bert_dir: Path, tmp_path: Path, name: str) -> None:
+    path, outside = bert_dir / name, tmp_path / "outside"
+    outside.write_bytes(path.read_bytes() if path.is_file() else b"x")
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(outside)
+    refused(bert_dir, "is a link to")
+
+
+def test_links_within_a_folder_and_to_the_cache_of_the_hub_are_read(
+    bert_dir: Path, tmp_path: Path
+) -> None:
+    weights = bert_dir / "model.safetensors"
+    weights.rename(bert_dir / "weights")
+    weights.symlink_to("weights")
+    assert load_model(bert_dir).classes
+    cached, blobs = tmp_path / "models--a--b" / "snapshots" / "0a", tmp_path / "models--a--b/blobs"
+    cached.mkdir(parents=True)
+    blobs.mkdir()
+    for path in bert_dir.iterdir():
+        (blobs / path.name).write_bytes(path.read_bytes())
+        (cached / path.name).symlink_to(Path("../../blobs") / path.name)
+    assert load_model(cached).classes
+    (tmp_path / "given").symlink_to(bert_dir)
+    assert load_model(tmp_path / "given").classes
+
+
+def replaced(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+GROWING: dict[str, dict[str, Any]] = {
+    "texts": {"normalizer": [replaced({"String": "a"}, "a" * 10)] * 8},
+    "expressions": {"normalizer": [replaced({"Regex": ""}, "a")] * 20},
+    "nested": {
+        "normalizer": [{"type": "Sequence", "normalizers": [replaced({"String": "a"}, "ab" * 50)]}]
+    },
+    "prefixes": {"normalizer": [{"type": "Prepend", "prepend": "a" * 100_000}]},
+    "copies": {"copies": 1000},
+    "positions": {"ids": [0] * 10_000},
+}
+
+
+@pytest.mark.parametrize("how", GROWING)
+def test_a_tokenizer_that_multiplies_texts_is_refused(bert_dir: Path, how: str) -> None:
+    changes = GROWING[how]
+    special = {
+        "id": "[CLS]",
+        "ids": changes.get("ids", [0]),
+        "tokens": ["[CLS]"] * len(changes.get("ids", [0])),
+    }
+    copies = [{"Sequence": {"id": "A", "type_id": 0}}] * changes.get("copies", 1)
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, *copies],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"[CLS]": special},
+    }
+    normalizer = {"type": "Sequence", "normalizers": changes.get("normalizer", [])}
+    edit(bert_dir / "tokenizer.json", normalizer=normalizer, post_processor=template)
+    refused(bert_dir, "times as long")
+
+
+def test_a_text_that_a_tokenizer_would_make_too_long_is_an_error(bert_dir: Path) -> None:
+    normalizer = replaced({"String": "a"}, "a" * 50)
+    edit(bert_dir / "tokenizer.json", normalizer=normalizer)
+    model = load_model(bert_dir)
+    short, long = model.encode(text_items("a b", "a b" * 100_000))
+    assert (long.item_id, long.kind) == ("i1", "too-long")
+    assert short.length > 2
+
+
 def test_a_tokenizer_that_panics_ends_no_process(bert_dir: Path) -> None:
     """What breaks in its Rust code arrives as a BaseException, as Ctrl-C does."""
     edit(

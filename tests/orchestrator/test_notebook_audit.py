@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,16 @@ def test_the_progress_bar_is_for_people(model: Any, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+def broken() -> Iterator[str]:
+    """Two texts, and then an error of the caller's own."""
+    yield from texts(2)
+    raise KeyError("lost")
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "model": ({"model": 123}, r"cannot load 123 \(int\); it takes a directory"),
     "no directory": ({"model": "no/such/place/here"}, "no model directory 'no/such/place/here'"),
@@ -289,6 +300,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no source": ({"data": {"text": "a"}}, "data is a mapping without `source`"),
     "pictures": ({"data": {"source": [{"p": "a.png"}], "image": "p"}}, "a csv file in their fo"),
     "mixed": ({"data": pandas.DataFrame({"text": ["a", 5]})}, "the DataFrame cannot be written"),
+    "endless": ({"data": pandas.DataFrame({"text": ["a"], "label": [ENDLESS]})}, "row 0 of.*label"),
+    "endless item": ({"data": ["a", ("a", ENDLESS)]}, "item 1 of data is nested"),
+    "large": ({"data": pandas.DataFrame({"text": "a", "label": [1, 2**70]})}, "row 1 of.*'label'"),
+    "broken": ({"data": broken()}, "item 2 of data: KeyError: 'lost'"),
     "no column": ({"data": pandas.DataFrame({"body": ["a"]})}, "'text'"),
     "text column": ({"text": "body"}, "'body'"),
     "target": ({"targets": "goood"}, "unknown target 'goood'; did you mean 'good'"),
@@ -310,6 +325,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "sample": ({"sample": 0}, "data.sample: Input should be greater than or equal to 1"),
     "database": ({"database": "nosql://x"}, "nosql"),
 }
+
+
+def test_an_error_of_a_generator_is_the_cause_of_ours(model: Any) -> None:
+    with pytest.raises(te.TransExplainError) as caught:
+        audited(model=model, data=broken())
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("case", WRONG)

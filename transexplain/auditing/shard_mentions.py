@@ -1,5 +1,6 @@
 """Collects the mentions of a shard: their relevance, their rank in the item and their totals."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from transexplain.types.items import (
     PatchGrid,
 )
 from transexplain.types.label_sets import label_set
+from transexplain.types.overlaps import Overlaps
 from transexplain.types.pairs import DIVIDER
 from transexplain.types.plans import GENERATED, AuditPlan
 from transexplain.types.token_labels import TaggedSpan
@@ -54,19 +56,23 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
             sums[word] = sums.get(word, 0.0) + value
             if end > start:
                 spans.append((start, end, word))
+    places, sizes = Overlaps(span[:2] for span in spans), sorted(map(abs, sums.values()))
     found: list[float | None] = []
     for one in mentions:
-        own = {word for start, end, word in spans if start < one.end and end > one.start}
-        others = [abs(value) for word, value in sums.items() if word not in own]
-        found.append(_middle_rank(abs(one.relevance), others))
+        own = {spans[place][2] for place in places.of(one.start, one.end)}
+        found.append(_middle_rank(abs(one.relevance), sizes, [abs(sums[word]) for word in own]))
     return found
 
 
-def _middle_rank(size: float, others: Sequence[float]) -> float | None:
+def _middle_rank(size: float, every: Sequence[float], own: Sequence[float]) -> float | None:
+    """Of a size among `every` (ascending), those of its `own` words left out."""
+    others = len(every) - len(own)
     if not others:
         return None
-    below = len([one for one in others if one < size])
-    return (below + 0.5 * others.count(size)) / len(others)
+    below = bisect_left(every, size)
+    same = bisect_right(every, size) - below
+    below -= sum(one < size for one in own)
+    return (below + 0.5 * (same - own.count(size))) / others
 
 
 class MentionCounter:

@@ -4,8 +4,10 @@ of it.
 
 import hmac
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Protocol
 
 from transexplain.errors import ConfigurationError
@@ -95,11 +97,12 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def covered(place: Span, spans: Sequence[Span]) -> bool:
-    """Whether a place shares a character with a span, or is an empty one within it."""
+    """Whether a place shares a character with one of `joined` spans, or is empty within it."""
     start, end = place
+    near = bisect_left(spans, start, key=itemgetter(1))
     return any(
         (start < last and first < end) or (start == end and first <= start <= last)
-        for first, last in spans
+        for first, last in spans[near : near + 2]
     )
 
 

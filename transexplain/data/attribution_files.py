@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
+from transexplain.data.read_frames import reading_row
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
 from transexplain.data.source_files import Problem, RawRow, Record, printable, source_files
@@ -222,8 +223,9 @@ def _read(reader: RowReader, raw: RawRow, row: int) -> tuple[str, GivenAttributi
     if isinstance(raw, Problem):
         return name, ItemError(raw.kind, raw.message)
     try:
-        name = reader.id_of(raw, row)
-        return name, reader.read(raw)
+        with reading_row():
+            name = reader.id_of(raw, row)
+            return name, reader.read(raw)
     except ItemError as fault:
         return name, fault
 
@@ -284,12 +286,17 @@ def read_attributions(plan: AuditPlan, shard: Shard) -> Iterator[GivenItem | Ite
     Raises DataSourceError, before the first item, as `reader.read_shard`.
     """
     for row in read_rows(plan.dataset, shard):
-        if row["error_kind"] is None:
-            yield _item(plan, row)
-        else:
+        try:
+            with reading_row():
+                if row["error_kind"] is not None:
+                    raise ItemError(row["error_kind"], row["error"])
+                given = _item(plan, row)
+        except ItemError as fault:
             yield ItemFailure(
-                item_id=row["id"], index=row["index"], kind=row["error_kind"], message=row["error"]
+                item_id=row["id"], index=row["index"], kind=fault.kind, message=str(fault)
             )
+        else:
+            yield given
 
 
 def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:

@@ -20,7 +20,7 @@ from transexplain.data.token_alignment import (
 from transexplain.errors import DataSourceError, ItemError, TargetError
 from transexplain.remote_paths import AnyPath
 from transexplain.types.dataset_labels import folded, label_index
-from transexplain.types.targets import ClassNames
+from transexplain.types.targets import ClassNames, parse_target
 from transexplain.types.tokens import Token
 
 #: what a column means -> its names in a file, where none was given
@@ -338,6 +338,8 @@ class RowReader:
                     f"target {target!r} is neither predicted, label, class:NAME nor contrast:A-B, "
                     "and the row names no class for it",
                 )
+            if own is None:
+                self._check_contrast(target, argument)
             return target, own or argument
         of = self._known(argument, f"target {target!r}") if kind == "class" and argument else None
         implied = {"predicted": prediction, "label": label, "class": of}.get(kind)
@@ -348,6 +350,15 @@ class RowReader:
                 "unknown-class", f"target {target!r} {why}, and the prediction is {prediction!r}"
             )
         return target, name
+
+    def _check_contrast(self, target: str, argument: str) -> None:
+        names = self._requested.classes
+        if names is None and "-" not in argument.strip("-"):
+            raise ItemError("unknown-class", f"target {target!r} names no two classes; write A-B")
+        try:
+            _ = parse_target(target, names) if names else None
+        except TargetError as error:
+            raise ItemError("unknown-class", str(error)) from None
 
     def _logit(
         self, cells: Mapping[str, Any], logits: tuple[float, ...], class_name: str | None

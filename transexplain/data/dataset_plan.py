@@ -26,6 +26,7 @@ from transexplain.data.line_index import STEP, Layout, LineIndex, index_lines
 from transexplain.data.listed_files import ListedFile
 from transexplain.data.located_files import LocatedFile, from_beginning, info_of
 from transexplain.data.manifest_rows import manifest_records
+from transexplain.data.read_frames import reading
 from transexplain.data.source_files import Table, file_digest, printable, with_partitions
 from transexplain.data.source_paths import expand
 from transexplain.data.table_source import format_of, resolve
@@ -210,11 +211,11 @@ class _Planning:
     def _parquet(self, info: FileInfo) -> ListedFile:
         """By its footer."""
         place = info.url
-        try:
-            with pq.ParquetFile(LocatedFile(info).arrow(), pre_buffer=False) as footer:
-                rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise DataSourceError(f"cannot read {place}: {printable(str(error))}") from error
+        with (
+            reading(place),
+            pq.ParquetFile(LocatedFile(info).arrow(), pre_buffer=False) as footer,
+        ):
+            rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
         table = with_partitions(Table(columns=names, rows=_no_rows), place)
         columns = resolve(self.spec, table, Path(place))
         whole = self.hashed and not is_url(place)

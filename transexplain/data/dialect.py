@@ -10,7 +10,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import IO
 
-from transexplain.data.source_files import printable, unreadable
+from transexplain.data.read_frames import unreadable
+from transexplain.data.source_files import printable
 from transexplain.remote_paths import AnyPath, RemotePath, state_of
 from transexplain.types.plans import DatasetSpec
 

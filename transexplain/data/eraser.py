@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transexplain.data.file_formats import open_jsonl
 from transexplain.data.item_marks import BAD_EVIDENCE, spans_json
+from transexplain.data.read_frames import reading_row
 from transexplain.data.source_files import Problem, RawRow, Record, inside, printable
-from transexplain.data.table_source import spelled, text_of
+from transexplain.data.table_source import open_table, spelled, text_of
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.local_copies import folder_here
 from transexplain.remote_paths import AnyPath
@@ -66,7 +66,7 @@ class EraserSource:
     def records(self) -> Generator[Record]:
         """One record per annotation."""
         document = self._documents()
-        with open_jsonl(self._split, self._spec) as table:
+        with open_table(self._split, self._spec) as table:
             if missing := [name for name in _NEEDED if name not in table.columns]:
                 raise DataSourceError(
                     f"{self._split} is no file of ERASER annotations: it has no {missing[0]!r}"
@@ -91,7 +91,7 @@ class EraserSource:
     def _documents(self) -> Documents:
         if self._docs is None:
             return lambda name: _text_file(self._folder / "docs", name)
-        with open_jsonl(self._docs, self._spec) as table:
+        with open_table(self._docs, self._spec) as table:
             rows = table.rows(("docid", "document", "text"))
             # released files say `document`, copies of them also `text`
             texts = {
@@ -126,13 +126,14 @@ def _text_file(folder: Path, name: str) -> str:
 def _record(index: int, raw: RawRow, document: Documents) -> Record:
     name, label = f"row:{index}", None
     try:
-        if isinstance(raw, Problem):
-            raise ItemError(raw.kind, raw.message)
-        name = spelled(raw["annotation_id"], "annotation_id") or name
-        label = spelled(raw["classification"], "classification")
-        passages = _passages(raw["evidences"])
-        text = document(_document_name(raw, passages))
-        evidence = spans_json(_spans(text, passages), text)
+        with reading_row():
+            if isinstance(raw, Problem):
+                raise ItemError(raw.kind, raw.message)
+            name = spelled(raw["annotation_id"], "annotation_id") or name
+            label = spelled(raw["classification"], "classification")
+            passages = _passages(raw["evidences"])
+            text = document(_document_name(raw, passages))
+            evidence = spans_json(_spans(text, passages), text)
     except ItemError as fault:
         error = printable(str(fault))
         return Record(name, index, None, label, "{}", None, fault.kind, error)

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -12,13 +11,13 @@ from itertools import chain, islice
 from typing import IO, Protocol, TypeVar, cast
 
 from transexplain.data.dialect import USUAL, UTF8, dialect_of
+from transexplain.data.read_frames import reading, unpacking
 from transexplain.data.source_files import (
     MAX_ROW,
     Problem,
     RawRow,
     Table,
     printable,
-    unreadable,
 )
 from transexplain.errors import DataSourceError
 from transexplain.parsing import refuse_depth
@@ -52,6 +51,19 @@ class _AsUtf8:
         self._text.detach()
 
 
+class _Unpacked:
+    """Lines of a compressed file; refuses one that unpacks to far too many bytes."""
+
+    def __init__(self, lines: _Lines, count: Callable[[int], None]) -> None:
+        self._lines, self._count = lines, count
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line, or its first `size` bytes."""
+        line = self._lines.readline(size)
+        self._count(len(line))
+        return line
+
+
 @contextmanager
 def open_lines(path: AnyPath, encoding: str = UTF8) -> Iterator[Iterator[bytes | Problem]]:
     """The lines of `path` in UTF-8 with their terminators, without a byte-order mark.
@@ -62,18 +74,17 @@ def open_lines(path: AnyPath, encoding: str = UTF8) -> Iterator[Iterator[bytes |
     middle of a character of an encoding of several bytes.
     """
     with ExitStack() as stack:
-        try:
+        with reading(path):
             stream: IO[bytes] | gzip.GzipFile = stack.enter_context(path.open("rb"))
             if path.suffix.lower() == ".gz":
                 stream = stack.enter_context(gzip.open(stream))
-        except OSError as error:
-            raise unreadable(path, error) from error
-        if encoding == UTF8:
-            yield lines_of(stream, path)
-        else:
-            reader = _AsUtf8(stream, encoding)
+        lines: _Lines = stream
+        if encoding != UTF8:
+            lines = reader = _AsUtf8(stream, encoding)
             stack.callback(reader.detach)  # whoever created the file object closes it
-            yield lines_of(reader, path)
+        if isinstance(stream, gzip.GzipFile):
+            lines = _Unpacked(lines, unpacking(path))
+        yield lines_of(lines, path)
 
 
 def lines_of(stream: _Lines, path: AnyPath, *, beginning: bool = True) -> Iterator[bytes | Problem]:
@@ -93,11 +104,12 @@ def lines_of(stream: _Lines, path: AnyPath, *, beginning: bool = True) -> Iterat
 
 def _read_line(stream: _Lines, path: AnyPath) -> bytes:
     try:
-        return stream.readline(MAX_ROW + 1)
-    except UnicodeError as error:
-        raise DataSourceError(f"cannot read {path}: {error}; name its data.encoding") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from error
+        with reading(path):
+            return stream.readline(MAX_ROW + 1)
+    except DataSourceError as error:
+        if isinstance(error.__cause__, UnicodeError):
+            raise DataSourceError(f"{error}, and name its data.encoding") from error
+        raise
 
 
 def without_trailing(rows: Iterator[T], blank: Callable[[T], bool]) -> Iterator[T]:

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 
 from transexplain.atomic_write import atomic_file
 from transexplain.data.graph_rows import BAD_GRAPH, GraphRow, pack, read_row
-from transexplain.data.source_files import Record, printable, unreadable
+from transexplain.data.parquet_files import RowGroups
+from transexplain.data.read_frames import reading, reading_row
+from transexplain.data.source_files import Record, printable
 from transexplain.data.table_source import meta_json
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
 from transexplain.local_copies import folder_here
@@ -99,10 +101,11 @@ class GraphSource:
         name = printable(path.name)
         usual, where = (name, name) if row is None else (str(index), f"{name}, row {number}")
         try:
-            given = _arrays(path) if row is None else _values(row)
-            graph = read_row(given, self._spec.spans or GROUPS)
-            meta = self._kept(graph.meta)
-            content = pack(graph.content)
+            with reading_row():
+                given = _arrays(path) if row is None else _values(row)
+                graph = read_row(given, self._spec.spans or GROUPS)
+                meta = self._kept(graph.meta)
+                content = pack(graph.content)
         except ItemError as fault:
             return Record(
                 usual, index, None, None, "{}", None, fault.kind, printable(f"{where}: {fault}")
@@ -177,14 +180,13 @@ def _arrays(path: Path) -> dict[str, Any]:
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """The cells of every row by column, as scalars of pyarrow."""
-    try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            for batch in file.iter_batches(batch_size=_TOGETHER, use_threads=False):
+    with reading(path):
+        groups = RowGroups(lambda **how: pq.ParquetFile(path, **how), path)
+        names = groups.file.schema_arrow.names
+        for group in range(groups.file.num_row_groups):
+            for batch in groups.batches(group, names, _TOGETHER):
                 for row in range(len(batch)):
-                    columns = zip(batch.schema.names, batch.columns, strict=True)
-                    yield {name: column[row] for name, column in columns}
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, error) from error
+                    yield {name: batch.column(name)[row] for name in names}
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp",
 _JPEG = b"\xff\xd8"  #: how its bytes begin
 MAX_PIXELS = 64_000_000  #: width x height; 8,000 x 8,000
 MAX_BYTES = 256 * 1024 * 1024  #: of the file
+_SCANS = 64  #: of a progressive JPEG of so many pixels, each of which every scan goes over again
+_SCAN = b"\xff\xda"  #: how one begins, and nothing else in the coded pixels
 
 #: `warnings.catch_warnings` swaps a list of the whole process: one decoder at a time
 _DECODING = threading.Lock()
@@ -106,6 +108,7 @@ def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T], most_pixe
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > most_pixels:
                 raise ItemError("image-too-large", _too_large(shown, most_pixels))
+            _refuse_scans(image, data, shown)
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return form(image)
@@ -118,6 +121,16 @@ def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T], most_pixe
         raise ItemError("bad-image", f"{shown} is not a picture ({known})") from error
     except Exception as error:  # a decoder fed hostile bytes may fail in any way at all
         raise ItemError("bad-image", f"{shown} is damaged: {printable(str(error))}") from error
+
+
+def _refuse_scans(image: Image.Image, data: bytes, shown: str) -> None:
+    scans = data.count(_SCAN) if data.startswith(_JPEG) else 0
+    if scans * image.width * image.height > _SCANS * MAX_PIXELS:
+        raise ItemError(
+            "image-too-large",
+            f"{shown} is a JPEG of {scans:,} scans, more than {_SCANS} of {MAX_PIXELS:,} pixels; "
+            "save it anew",
+        )
 
 
 def _too_large(shown: str, most_pixels: int) -> str:

@@ -4,25 +4,23 @@ import io
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data import listed_files
 from transexplain.data.file_formats import lines_of
 from transexplain.data.listed_files import ListedFile
 from transexplain.data.located_files import LocatedFile
-from transexplain.data.parquet_files import python_column
+from transexplain.data.parquet_files import RowGroups, rows_of
+from transexplain.data.read_frames import reading
 from transexplain.data.source_files import (
     RawRow,
     Record,
     Table,
-    printable,
     snapshot_file,
     with_partitions,
 )
@@ -30,8 +28,7 @@ from transexplain.data.table_source import RowReader
 from transexplain.errors import DataSourceError
 from transexplain.types.plans import DatasetRef
 
-#: bytes of a column that are fetched at once, and rows that are decoded at once
-_BUFFER, _BATCH = 1 << 20, 1024
+_BUFFER = 1 << 20  #: bytes of a column that are fetched at once
 #: files that a thread keeps open
 _OPEN = 4
 
@@ -174,11 +171,13 @@ class _Parquet(_File):
 
     def __init__(self, listed: ListedFile) -> None:
         super().__init__(listed)
-        with _explained(listed):
-            # streamed column chunks: a row group of gigabytes never stands in memory whole
-            self._file = pq.ParquetFile(self.file.arrow(), buffer_size=_BUFFER, pre_buffer=False)
-            self.own = self.own_of(self._file.schema_arrow.names)
-            metadata = self._file.metadata
+        with reading(listed.info.url):
+            self._groups = RowGroups(
+                lambda **how: pq.ParquetFile(self.file.arrow(), buffer_size=_BUFFER, **how),
+                listed.info.url,
+            )
+            self.own = self.own_of(self._groups.file.schema_arrow.names)
+            metadata = self._groups.file.metadata
             sizes = [metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)]
         self._starts = np.array([*accumulate(sizes, initial=0)], dtype=np.int64)
         self._group = -1
@@ -188,11 +187,10 @@ class _Parquet(_File):
 
     def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
         while start < stop:
-            with _explained(self.listed):
+            with reading(self.listed.info.url):
                 self._go_to(start)
-            at = start - self._first
-            some = self._batch.slice(at, stop - start)
-            yield from _raw(some, self.own)
+                some = self._batch.slice(start - self._first, stop - start)
+                yield from rows_of(some, self.own)
             start += len(some)
 
     def _go_to(self, row: int) -> None:
@@ -201,32 +199,13 @@ class _Parquet(_File):
         if group != self._group or row < self._first:
             self._group, self._first = group, int(self._starts[group])
             self._batch = None
-            self._batches = self._file.iter_batches(
-                batch_size=_BATCH,
-                row_groups=[group],
-                columns=list(self.own),
-                use_threads=False,
-            )
+            self._batches = self._groups.batches(group, self.own)
         while self._batch is None or row >= self._first + len(self._batch):
             self._first += 0 if self._batch is None else len(self._batch)
-            self._batch = next(self._batches)
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                raise EOFError("it ends early")
 
     def aligned(self, row: int) -> int:
         """The first row of the row group of this one."""
         return int(self._starts[np.searchsorted(self._starts, row, side="right") - 1])
-
-
-def _raw(batch: Any, wanted: tuple[str, ...]) -> Iterator[RawRow]:
-    columns = [python_column(batch.column(name)).to_pylist() for name in wanted]
-    for cells in zip(*columns, strict=True):
-        yield dict(zip(wanted, cells, strict=True))
-
-
-@contextmanager
-def _explained(listed: ListedFile) -> Iterator[None]:
-    """A block in which what pyarrow says of a file becomes a DataSourceError that names it."""
-    try:
-        yield
-    except (OSError, pa.ArrowException, ValueError, StopIteration) as error:
-        reason = printable(str(error)) or "it ends early"
-        raise DataSourceError(f"cannot read {listed.info.url}: {reason}") from error

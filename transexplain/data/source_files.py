@@ -317,13 +317,6 @@ class Source(Protocol):
         """Every row in order, bad ones included; a generator, to be closed by the caller."""
 
 
-def unreadable(path: AnyPath, error: Exception) -> DataSourceError:
-    """The error for a file that cannot be read, or whose bytes end or break in the middle."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    remedy = "is the download complete?" if path.suffix.lower() == ".gz" else "check the file"
-    return DataSourceError(f"cannot read {path}: {reason}; {remedy}")
-
-
 def printable(text: str) -> str:
     """`text` with what UTF-8 cannot hold (undecodable bytes) written as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

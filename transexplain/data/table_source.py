@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -13,6 +13,7 @@ from transexplain.data import FORMATS
 from transexplain.data.dialect import USUAL, dialect_of
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
 from transexplain.data.picture_places import is_packed
+from transexplain.data.read_frames import read, reading, reading_row
 from transexplain.data.remote_pictures import read_ahead
 from transexplain.data.source_files import (
     KEY,
@@ -234,12 +235,19 @@ class RowReader:
 
         `picture`: the one that it names, where that was read already.
         """
-        columns = self._columns
-        if isinstance(raw, Problem):
-            name = f"row:{index}" if columns.id else str(index)
-            if raw.id is not None and self._keyed:
+        try:
+            with reading_row():
+                if isinstance(raw, Problem):
+                    raise ItemError(raw.kind, raw.message)
+                return self._record(index, raw, picture)
+        except ItemError as fault:
+            name = f"row:{index}" if self._columns.id else str(index)
+            if isinstance(raw, Problem) and raw.id is not None and self._keyed:
                 name = self._key(raw.id)
-            return Record(name, index, None, None, "{}", None, raw.kind, printable(raw.message))
+            return Record(name, index, None, None, "{}", None, fault.kind, printable(str(fault)))
+
+    def _record(self, index: int, raw: RawRow, picture: RemotePath | None) -> Record:
+        columns = self._columns
         faults: list[ItemError] = []
         name = self._id(index, raw, faults)
         label = _or_fault(raw, columns.label, faults)
@@ -367,9 +375,12 @@ def detected_in(paths: Sequence[AnyPath], spec: DatasetSpec) -> tuple[str, ...]:
 
 @contextmanager
 def open_table(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
-    """The file at `path`, read by its suffix, with columns of its folders; DataSourceError."""
-    with FORMATS.load(format_of(path))(path, spec) as table:
-        yield with_partitions(table, path)
+    """The file at `path`, with columns of its folders; DataSourceError, whatever its bytes are."""
+    with ExitStack() as stack:
+        with reading(path):
+            table = stack.enter_context(FORMATS.load(format_of(path))(path, spec))
+        framed = replace(table, rows=lambda wanted: read(table.rows(wanted), path))
+        yield with_partitions(framed, path)
 
 
 def _are_tars(paths: Sequence[AnyPath]) -> bool:

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from transexplain.data.image_files import MAX_BYTES, SUFFIXES
 from transexplain.data.picture_places import member_place
+from transexplain.data.read_frames import reading_row
 from transexplain.data.source_files import (
     KEY,
     MAX_ROW,
@@ -28,7 +29,6 @@ from transexplain.data.source_files import (
     RawRow,
     Table,
     printable,
-    unreadable,
 )
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.parsing import refuse_depth
@@ -68,11 +68,7 @@ def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         )
     if spec.text:
         raise DataSourceError(f"{path}: tars are read for their pictures; remove data.text")
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise unreadable(path, error) from error
-    with stream:
+    with path.open("rb") as stream:
         reader = _Reader(stream, path, spec)
         samples = reader.samples()
         first = list(islice(samples, _PEEK))
@@ -132,6 +128,9 @@ class _Reader:
                 member = None
             if member is None:
                 break
+            if member.size < 0 or self._tar.offset <= member.offset:  # it leads back in the file
+                at = member.offset
+                break
             self._tar.members = []  # type: ignore[attr-defined] # it would hold all of them
             yield member
         if (fault := self._ending(at)) is not None:
@@ -173,7 +172,8 @@ class _Reader:
             if isinstance(one, _Sample):
                 found |= dict.fromkeys(map(printable, one.members))
                 try:
-                    found |= dict.fromkeys(map(printable, self._fields(one)))
+                    with reading_row():
+                        found |= dict.fromkeys(map(printable, self._fields(one)))
                 except ItemError:
                     continue  # told of the item
         return tuple(found)
@@ -183,9 +183,10 @@ class _Reader:
         if isinstance(sample, Problem):
             return sample
         try:
-            if sample.faults:
-                raise sample.faults[0]
-            return {name: self._cell(sample, name) for name in wanted}
+            with reading_row():
+                if sample.faults:
+                    raise sample.faults[0]
+                return {name: self._cell(sample, name) for name in wanted}
         except ItemError as fault:
             name = None if fault.kind == "duplicate-key" else printable(sample.key)
             return Problem(kind=fault.kind, message=str(fault), id=name)

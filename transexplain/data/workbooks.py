@@ -4,45 +4,85 @@ import datetime as dt
 import io
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from itertools import chain
+from contextlib import ExitStack, closing, contextmanager
+from itertools import chain, islice
 from typing import Any
 
 from transexplain.data.file_formats import without_trailing
-from transexplain.data.source_files import Problem, RawRow, Table, printable, unreadable
+from transexplain.data.read_frames import RATIO
+from transexplain.data.source_files import Problem, RawRow, Table, printable
 from transexplain.errors import DataSourceError
 from transexplain.registry import require
 from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.types.plans import DatasetSpec
+
+_ROWS = 1 << 20  #: of a sheet of Excel
+#: bytes that all parts unpack to, and each of those that are held in memory, which takes ten times
+#: as much; smaller ones may be packed as tightly as they like
+_WHOLE, _HELD, _SMALL = 1 << 29, 1 << 26, 1 << 20
 
 
 @contextmanager
 def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
     """The sheet of the specification, or the first; cells hold what Excel last computed.
 
-    Raises DataSourceError where the file is no workbook, is damaged, or has no such sheet;
+    Raises DataSourceError where the file is no workbook, is too large, or has no such sheet;
     ConfigurationError where the extra that reads workbooks is not installed.
     """
     require("openpyxl", "excel")
     import openpyxl
 
-    try:
-        content = io.BytesIO(path.read_bytes()) if isinstance(path, RemotePath) else path
+    with ExitStack() as stack:
+        remote = isinstance(path, RemotePath)
+        content = stack.enter_context(io.BytesIO(path.read_bytes()) if remote else path.open("rb"))
+        _refuse_large(content, path)
         book = openpyxl.load_workbook(content, read_only=True, data_only=True)
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise unreadable(path, error) from error
-    with closing(book):
-        rows = without_trailing(_sheet(book, spec.sheet, path).values, _is_blank)
+        stack.enter_context(closing(book))
+        sheet = _sheet(book, spec.sheet, path)
+        sheet.reset_dimensions()  # what the file says of its size is not true of it
+        cells = sheet.iter_rows(max_row=_ROWS + 1, values_only=True)
+        rows = without_trailing(_bounded(cells, path), _is_blank)
         header = _header(next(rows, ()), path)
         yield Table(columns=tuple(header), rows=lambda wanted: _picked(rows, header, wanted))
+
+
+def _refuse_large(content: Any, path: AnyPath) -> None:
+    """Raise DataSourceError for parts that unpack to more than is read; no more is, of any part."""
+    try:
+        with zipfile.ZipFile(content) as book:
+            parts = book.infolist()
+    except zipfile.BadZipFile as error:
+        raise DataSourceError(
+            f"cannot read {path}: it is no workbook, damaged, or has a password ({error}); check "
+            "the file, and save it as .xlsx without one"
+        ) from error
+    for part in parts:
+        held = not part.filename.startswith("xl/worksheets/")
+        dense = part.file_size > max(_SMALL, RATIO * part.compress_size)
+        if dense or (held and part.file_size > _HELD):
+            _refuse(path, f"{printable(part.filename)} unpacks to {part.file_size:,} bytes")
+    if (whole := sum(part.file_size for part in parts)) > _WHOLE:
+        _refuse(path, f"it unpacks to {whole:,} bytes")
+
+
+def _refuse(path: AnyPath, why: str) -> None:
+    raise DataSourceError(f"{path} is too large for a workbook: {why}; save the sheet as csv")
+
+
+def _bounded(rows: Iterator[Sequence[Any]], path: AnyPath) -> Iterator[Sequence[Any]]:
+    yield from islice(rows, _ROWS)
+    if next(rows, None) is not None:
+        _refuse(path, f"its sheet has more than {_ROWS:,} rows")
 
 
 def _sheet(book: Any, wanted: str | None, path: AnyPath) -> Any:
     names = [sheet.title for sheet in book.worksheets]
     if wanted is None and names:
         return book.worksheets[0]
+    if not names:
+        raise DataSourceError(f"{path} holds no sheet that can be read; check the file")
     if wanted not in names:
-        listed = ", ".join(map(repr, names)) or "none"
+        listed = ", ".join(map(repr, names))
         raise DataSourceError(f"{path} has no sheet {wanted!r}; its sheets: {listed}")
     return book[wanted]
 

@@ -94,12 +94,26 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     if adapter:
         raise ModelLoadError(f"{folder} holds a PEFT adapter: merge it into its model first")
+    _check_links(folder)
     for path in sorted(folder.iterdir()):
         _check_bytes(path)
     for name in _CHECKED:
         if (folder / name).is_file():
             _check(folder / name, read_json(folder / name))
     return read_json(folder / _CONFIG)
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse a link that leads out of the folder; the hub's cache keeps its files beside it."""
+    home = folder.resolve()
+    cached = home.parent.name == "snapshots" and home.parents[1] / "blobs"
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        place = path.resolve() if path.is_symlink() else home
+        if not place.is_relative_to(home) and not (cached and place.is_relative_to(cached)):
+            raise ModelLoadError(
+                f"{path} is a link to {place}, outside of the model's folder; put the file itself "
+                "there, or give the folder that it lies in"
+            )
 
 
 def _check_bytes(path: Path) -> None:

@@ -32,7 +32,7 @@ from transexplain.models.hub import (
 )
 from transexplain.models.lm_head import head_names
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.models.text_length import saved_truncation
+from transexplain.models.text_length import check_growth, saved_truncation
 from transexplain.models.timm_arguments import checked_arguments, plain_name
 from transexplain.types.plans import SPREAD, Head
 
@@ -273,6 +273,7 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     _require(folder, _TOKENIZER_FILES, "*.model", "tokenizer")
+    check_growth(folder)
     return _loaded(AutoTokenizer, folder, "tokenizer")
 
 

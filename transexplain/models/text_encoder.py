@@ -23,7 +23,7 @@ from transexplain.models.loaded_model import (
     failure,
     on_device,
 )
-from transexplain.models.text_length import in_windows
+from transexplain.models.text_length import check_length, growth_of, in_windows
 from transexplain.models.token_spans import flat, tokens_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.pairs import DIVIDER, divided
@@ -162,6 +162,7 @@ class TextEncoder:
         takes: Callable[[str], bool],
     ) -> None:
         self.tokenizer = tokenizer
+        self._growth = growth_of(tokenizer)
         self.limit = limit  #: positions the model takes; None: any number
         self.usual = usual  #: positions that texts are cut at unless `max_length` is given
         self.padding = padding  #: input name -> value on padded positions; others get 0
@@ -284,6 +285,7 @@ class TextEncoder:
             )
         if not content.strip():
             raise ItemError("empty-text", "the text is empty or blank")
+        check_length(content, self._growth)
         try:
             content.encode()
         except UnicodeEncodeError as error:

@@ -1,7 +1,11 @@
 """The longest text that a model takes, and windows over longer ones."""
 
-from collections.abc import Sequence
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.errors import ItemError, ModelLoadError
+from transexplain.models.configs import read_json
 from transexplain.models.loaded_model import Encoded, LongText, Window, Windows
 from transexplain.types.items import PatchGrid, own_positions
 from transexplain.types.pairs import second_from
@@ -17,6 +22,99 @@ from transexplain.types.tokens import Token
 #: tokenizers without a limit say 10^30
 SANE = 10_000_000
 _CONFIG_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+#: characters of a text after normalisation: tokenizers take 200 bytes for each
+_LONGEST = 1 << 23
+#: how many times as long a tokenizer may make a text, and positions that its template may add
+_GROWTH, _ADDED = 64, 4096
+_LIGATURE = 64  #: bytes: no character stands for more letters
+
+
+def check_length(text: str, growth: float) -> None:
+    """Raise ItemError `too-long` for a text that a tokenizer would make far too long."""
+    if len(text) * growth > _LONGEST:
+        raise ItemError(
+            "too-long",
+            f"the text has {len(text):,} characters, each of which the tokenizer may make "
+            f"{growth:,.0f}; at most {_LONGEST:,} are read",
+        )
+
+
+def growth_of(tokenizer: Any | None) -> float:
+    """How many times as long the normalizers of a tokenizer may make a text; 1 without any."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    state = normalizer.__getstate__() if normalizer is not None else None
+    return _growth(json.loads(state)) if isinstance(state, bytes) else 1.0
+
+
+def check_growth(folder: Path) -> None:
+    """Raise ModelLoadError for a tokenizer in `folder` that multiplies texts.
+
+    It would multiply its own added tokens as soon as it is loaded.
+    """
+    try:
+        content = read_json(folder / "tokenizer.json")
+        growth = _growth(content.get("normalizer"))
+        copies, added = _template(content.get("post_processor"))
+    except (ModelLoadError, AttributeError, TypeError, ValueError):
+        return  # there is none, or its library says what is wrong
+    if growth * copies > _GROWTH or added > _ADDED:
+        raise ModelLoadError(
+            f"{folder / 'tokenizer.json'} makes a text up to {growth * copies:,.0f} times as long "
+            f"and adds {added:,} positions, which no tokenizer of a model does"
+        )
+
+
+def _growth(normalizer: Any) -> float:
+    return prod(map(_factor, _steps_of(normalizer, "normalizers")))
+
+
+def _steps_of(step: Any, several: str) -> Iterator[Mapping[str, Any]]:
+    """A step of a tokenizer's file; of a sequence its steps."""
+    if isinstance(step, Mapping) and isinstance(step.get(several), list):
+        for inner in step[several]:
+            yield from _steps_of(inner, several)
+    elif isinstance(step, Mapping):
+        yield step
+
+
+def _factor(step: Mapping[str, Any]) -> float:
+    """Of a normalizer whose file says what it writes; Unicode's own forms do not add up."""
+    if step.get("type") == "Prepend":
+        return 1.0 + len(str(step.get("prepend"))) / _LIGATURE
+    if step.get("type") == "Precompiled":
+        longest = _longest_piece(str(step.get("precompiled_charsmap")))
+        return float(longest) if longest > _LIGATURE else 1.0
+    if step.get("type") != "Replace":
+        return 1.0
+    content, pattern = len(str(step.get("content"))), step.get("pattern")
+    text = pattern.get("String") if isinstance(pattern, Mapping) else None
+    # an expression may match nothing at all, before every character
+    return max(1.0, content / len(text)) if isinstance(text, str) and text else 1.0 + content
+
+
+def _longest_piece(charsmap: str) -> int:
+    """Bytes of the longest text that a map of SentencePiece writes for a character.
+
+    It is the size of a tree in 4 bytes, the tree, and the texts, each with a NUL behind it.
+    """
+    try:
+        data = base64.b64decode(charsmap)
+    except ValueError:
+        return 0
+    return max(map(len, data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")))
+
+
+def _template(post_processor: Any) -> tuple[int, int]:
+    """How often a template repeats a single text, and the positions that it adds."""
+    copies, added = 1, 0
+    for step in _steps_of(post_processor, "processors"):
+        pieces, special = step.get("single") or (), step.get("special_tokens") or {}
+        copies *= max(1, sum("Sequence" in piece for piece in pieces))
+        names = (piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece)
+        added += sum(len(special[name]["ids"]) for name in names if name in special)
+    return copies, added
 
 
 def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:

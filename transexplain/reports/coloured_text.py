@@ -1,6 +1,7 @@
 """Texts with their words coloured by sign, opacity by strength: for browsers and terminals."""
 
 import html
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -283,7 +284,7 @@ def _cut(
     parts: Iterable[tuple[int, int, float | None]], edges: Sequence[int]
 ) -> Iterator[tuple[int, int, float | None]]:
     for start, end, value in parts:
-        inside = [edge for edge in edges if start < edge < end]
+        inside = edges[bisect_right(edges, start) : bisect_left(edges, end)]
         for first, last in pairwise([start, *inside, end]):
             yield first, last, value
 

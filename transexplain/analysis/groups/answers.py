@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from transexplain.errors import TargetError
 from transexplain.types.answer_spans import EXACT
 from transexplain.types.items import Target
 from transexplain.types.label_sets import set_members
@@ -104,7 +105,12 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
     names = ClassNames(plan.model.classes, plan.classifications)
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
     for spec in plan.targets:
-        target, several = parse_target(spec, names), plan.several is not None
+        try:
+            target, several = parse_target(spec, names), plan.several is not None
+        except TargetError:
+            if plan.task != "imported":
+                raise
+            continue  # a group of classes that the file alone knows, or a contrast of such
         if plan.model.head == "span":
             return (Answer(name=EXACT, plus=(), minus=()),)
         if plan.model.head == "tokens":

@@ -19,6 +19,7 @@ from transexplain.types.items import (
     PatchGrid,
     own_positions,
 )
+from transexplain.types.overlaps import Overlaps
 from transexplain.types.plans import CasePolicy, Matching
 from transexplain.types.tokens import Tokens
 
@@ -256,9 +257,10 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     own = [
         (start, end, value) for start, end, special, value in rows if end > start and not special
     ]
+    places = Overlaps((start, end) for start, end, _ in own)
     found: list[Mention] = []
     for match in matches:
-        inside = [value for start, end, value in own if start < match.end and end > match.start]
+        inside = [own[place][2] for place in places.of(match.start, match.end)]
         if inside:  # added up as an array is, whatever this version of Python does
             found.append(_mention(attribution, match, float(np.array(inside).sum())))
     return found
