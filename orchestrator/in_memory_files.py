@@ -118,11 +118,14 @@ def data_section(data: Any, snapshot_dir: Path) -> Any:
 
 
 def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
+    # `datasets` keeps the names of classes beside its columns
+    schema = getattr(getattr(data, "features", data), "arrow_schema", getattr(data, "schema", None))
     if hasattr(data, "to_pandas"):  # datasets, polars, Arrow
         with _about("data.to_pandas()"):
             data = data.to_pandas()
     if hasattr(data, "columns") and hasattr(data, "to_parquet"):
-        return {"source": _kept(_parquet(data), "parquet", snapshot_dir)}
+        content = _parquet(data, getattr(schema, "metadata", None))
+        return {"source": _kept(content, "parquet", snapshot_dir)}
     if _is_picture(data):
         raise DataSourceError("data is one picture; give a list of pictures, or explain it")
     if not isinstance(data, Iterable):
@@ -227,15 +230,15 @@ def _as_row(one: Any, place: int) -> dict[str, Any]:
     )
 
 
-def _parquet(frame: Any) -> bytes:
-    """The columns of a DataFrame as the bytes of a Parquet file."""
+def _parquet(frame: Any, metadata: Mapping[bytes, bytes] | None) -> bytes:
+    """The columns of a DataFrame as the bytes of a Parquet file, with metadata of its schema."""
     named = frame.rename(columns=str)
     named = named.astype({one: object for one in named if str(named[one].dtype) == "category"})
     for name, column in named.items():
         for place, value in enumerate(column if column.dtype == object else ()):
             _refuse_endless(value, f"row {place} of column {name!r}")
     try:
-        table = pa.Table.from_pandas(named, preserve_index=False).replace_schema_metadata(None)
+        table = pa.Table.from_pandas(named, preserve_index=False).replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
     except Exception as error:

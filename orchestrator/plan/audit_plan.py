@@ -319,11 +319,28 @@ def label_warning(plan: AuditPlan, unknown: Sequence[str]) -> Iterator[str]:
     )
 
 
+def _turned(plan: AuditPlan) -> Iterator[str]:
+    """A warning where labels are mapped to other classes than the data's own names say."""
+    names = ClassNames(plan.model.classes)
+    turned = [
+        f"{number} ({name})"
+        for number, name in enumerate(plan.dataset.label_names)
+        if (index := label_index(name, names, {})) is not None
+        and index != label_index(str(number), names, plan.labels)
+    ]
+    if turned and plan.model.head not in _DOES:
+        yield (
+            f"`labels` maps {', '.join(turned)} to another class than the one of that name, by "
+            "which the data call it. Leave labels out, unless the data's names are wrong"
+        )
+
+
 def _warnings(
     plan: AuditPlan, labels: Sequence[str], section: GroupsSection | None
 ) -> Iterator[str]:
     classes = _classes_of_labels(plan, labels)
     yield from label_warning(plan, [label for label, name in classes.items() if name is None])
+    yield from _turned(plan)
     yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
     if plan.groups and plan.model.head == "classes" and len(plan.model.classes) == 1:
         [name] = plan.model.classes

@@ -11,8 +11,11 @@ from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
 from transexplain.data.attribution_rows import AttributionColumns
+from transexplain.data.class_names import class_names
 from transexplain.data.shard_reader import items_per_shard, make_shards
 from transexplain.data.snapshot_pieces import published
+from transexplain.data.source_paths import expand
+from transexplain.data.table_source import LABEL_DEFAULT
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.dataset_labels import BY_INDEX, label_mapping
@@ -121,7 +124,9 @@ def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
     several_of(ModelRef(source=""), spec.thresholds, spec.label_separator)  # refuses both
     if spec.labels == BY_INDEX and not request.classes:
         raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
-    return label_mapping(spec.labels, request.classes)
+    column = request.columns.get("label") or spec.data.label or LABEL_DEFAULT
+    called = class_names(expand(spec.data.source), column)
+    return label_mapping(spec.labels, request.classes, called)
 
 
 def _warnings(plan: AuditPlan, read: PreparedFile) -> Iterator[str]:

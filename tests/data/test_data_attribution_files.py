@@ -184,6 +184,22 @@ def test_labels_are_mapped_whatever_their_numbers_look_like(tmp_path: Path) -> N
         assert [one.outcome.label for one in found] == ["good", "good", "good", "bad", "good"]
 
 
+@pytest.mark.parametrize("classes", [None, CLASSES])
+def test_numbers_are_the_classes_that_the_schema_of_the_file_names(
+    classes: ClassNames | None, tmp_path: Path
+) -> None:
+    """`datasets` writes 0 for good and 1 for bad; the model's order is the other one."""
+    feature = {"names": ["good", "bad"], "_type": "ClassLabel"}
+    features = dict.fromkeys(("label", "prediction", "class"), feature)
+    rows = [{**GOOD, "prediction": 0, "label": 1, "class": 0}]
+    table = pa.Table.from_pylist(rows)
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "rows.parquet")
+    (one,) = items(prepared(str(tmp_path / "rows.parquet"), tmp_path, classes=classes))
+    assert (one.outcome.predicted, one.attributions[0].class_name) == ("good", "good")
+    assert one.outcome.label == "bad"
+
+
 def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
     row = {name: value for name, value in GOOD.items() if name != "prediction"}
     (one,) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)

@@ -5,8 +5,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from tiny_audit import make_audit
@@ -17,6 +20,7 @@ from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
+from transexplain.errors import TargetError
 from transexplain.settings import Settings
 from transexplain.types.dataset_labels import label_index, label_mapping
 from transexplain.types.items import Item
@@ -109,6 +113,48 @@ def test_the_names_of_classes_are_read_alike_in_every_format(form: str, tmp_path
     FORMS[form](frame, tmp_path / f"rows.{form}")
     found = labels_in(str(tmp_path / f"rows.{form}"), tmp_path)
     assert [label_index(one, ClassNames(CLASSES), {}) for one in found] == [2, 0, None]
+
+
+def planned(folder: Path, source: Any, **keys: Any) -> Any:
+    """The plan of an audit of the tiny model: 0 bad, 1 so-so, 2 good."""
+    data = data_section(source, folder / "snapshots")
+    path = make_audit(folder, groups=None, evaluation={"items": 0}, data=data, **keys)
+    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+
+
+@pytest.mark.parametrize("source", ["file", "memory", "table"])
+def test_class_labels_of_datasets_are_read_by_their_names(source: str, tmp_path: Path) -> None:
+    called = ["good", "bad", "mixed"]
+    label = datasets.ClassLabel(names=called)
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    rows = {"text": ["nice", "x", "film", "good"], "label": [0, 1, 2, None]}
+    data = datasets.Dataset.from_dict(rows, features=features)
+    data.to_parquet(tmp_path / "rows.parquet")
+    forms = {"file": str(tmp_path / "rows.parquet"), "memory": data, "table": data.data.table}
+    found = planned(tmp_path, forms[source])
+    assert found.labels == {"0": "good", "1": "bad", "2": None}
+    warned = " ".join(found.warnings)
+    assert "0 good, 1 bad, 2 mixed" in warned and "0 bad, 1 so-so, 2 good" in warned
+    assert "by-index" not in warned
+    with pytest.raises(TargetError, match="0 good, 1 bad, 2 mixed"):
+        planned(tmp_path, forms[source], labels="by-index")
+    for mapping in ({2: "so-so"}, {"mixed": "so-so"}, {2.0: 1}):
+        found = planned(tmp_path, forms[source], labels=mapping)
+        assert found.labels == {"0": "good", "1": "bad", "2": "so-so"} and not found.warnings
+    found = planned(tmp_path, forms[source], labels={0: "bad", 1: "good", 2: "so-so"})
+    assert found.labels == {"0": "bad", "1": "good", "2": "so-so"}, "a person says otherwise"
+    assert len(found.warnings) == 1
+
+
+def test_categories_of_pandas_and_dictionaries_of_arrow_are_their_values(tmp_path: Path) -> None:
+    """The codes behind the categories are 1 for bad and 0 for good."""
+    stars = pd.Categorical(["good", "bad", None, "so-so"], categories=["good", "bad", "so-so"])
+    frame = pd.DataFrame({"text": ["nice", "x", "film", "good"], "label": stars})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    assert pq.read_schema(tmp_path / "rows.parquet").field("label").type.index_type == pa.int8()
+    for source in (str(tmp_path / "rows.parquet"), frame):
+        found = labels_in(data_section(source, tmp_path)["source"], tmp_path)
+        assert found == ["good", "bad", None, "so-so"]
 
 
 def rated(folder: Path, stars: list[Any], **keys: Any) -> Any:

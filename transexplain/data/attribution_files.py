@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
+from transexplain.data.class_names import class_names
 from transexplain.data.read_frames import reading_row
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
@@ -20,9 +22,12 @@ from transexplain.errors import DataSourceError, ItemError
 from transexplain.remote_paths import AnyPath
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Unit
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
+from transexplain.types.targets import ClassNames
 from transexplain.types.tokens import Token
 
 _FORMATS = ("jsonl", "parquet")
+_NAMED = {"label", "prediction", "class"}  #: columns that hold classes
+_CLOSE = 1e-3  #: of logits that are the same, rounded
 _MOST_CONTRADICTING = 0.01  #: of the rows, by their logits
 
 
@@ -94,8 +99,8 @@ class _Seen:
     labels: set[str] = field(default_factory=set)
     unknown_labels: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
-    compared: int = 0  #: see `RowReader`
-    contradicting: int = 0
+    compared: int = 0  #: rows whose logits were compared with what else they say
+    contradicting: int = 0  #: of those the ones that contradict themselves
     contradiction: str = ""  #: the first
     failed: int = 0
     first_fault: str = ""
@@ -110,6 +115,24 @@ class _Seen:
                 f"themselves: {self.contradiction}. Are --classes in the order of the logits? "
                 "Leave the logits out where predictions are made otherwise than by the largest"
             )
+
+    def compare(self, one: GivenAttribution, classes: ClassNames | None) -> ItemError | None:
+        """Why a row's logits are in another order than the classes; None: they are not."""
+        if not one.logits or classes is None:
+            return None
+        self.compared += 1
+        of = dict(zip(classes.classes, one.logits, strict=True))
+        own = of.get(one.class_name, one.logit) if one.of_class else one.logit
+        if of[one.prediction] < max(one.logits):
+            largest = max(of, key=lambda name: of[name])
+            what = f"the prediction is {one.prediction!r}, the largest logit that of {largest!r}"
+        elif not math.isclose(one.logit, own, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            what = f"the logit of {one.class_name!r} is {one.logit:g}, and {own:g} in the logits"
+        else:
+            return None
+        self.contradicting += 1
+        self.contradiction = self.contradiction or what
+        return ItemError("contradiction", what)
 
     def add(self, one: GivenAttribution) -> None:
         """Remember the names in a row."""
@@ -164,7 +187,9 @@ class AttributionSource:
         row = 0
         for path in self._paths:
             with open_table(path, self._spec) as table:
-                reader = RowReader(self._requested, self._requested.resolve(table, path))
+                columns = self._requested.resolve(table, path)
+                called = {one: class_names([path], columns[one]) for one in _NAMED & columns.keys()}
+                reader = RowReader(self._requested, columns, called)
                 for raw in table.rows(reader.wanted):
                     name, given = _read(reader, raw, row)
                     if group is None or name != group.id:
@@ -174,14 +199,13 @@ class AttributionSource:
                     self._put(group, given, row)
                     row += 1
                 self.seen.unknown_labels |= reader.unknown_labels
-                self.seen.compared += reader.compared
-                self.seen.contradicting += reader.contradicting
-                self.seen.contradiction = self.seen.contradiction or reader.contradiction
         if group is not None:
             yield group
 
     def _put(self, group: _Group, given: GivenAttribution | ItemError, row: int) -> None:
         fault = given if isinstance(given, ItemError) else _contradiction(group.good, given)
+        if fault is None and isinstance(given, GivenAttribution):
+            fault = self.seen.compare(given, self._requested.classes)
         if fault is None and isinstance(given, GivenAttribution):
             group.good.append(given)
             self.seen.add(given)

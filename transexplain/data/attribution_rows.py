@@ -1,7 +1,7 @@
 """Reads one row of a file of attributions: which columns hold what, and which a row needs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,7 +116,6 @@ def _hint(columns: Sequence[str]) -> str:
 
 #: targets whose class is one of the model's
 _OF_CLASS = ("predicted", "label", "all")
-_CLOSE = 1e-3  #: of logits that are the same, rounded
 _NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
 
 
@@ -143,12 +142,20 @@ class GivenAttribution:
 class RowReader:
     """Reads the rows of one file; `columns` is meaning -> name, as `requested.resolve` gives it."""
 
-    def __init__(self, requested: AttributionColumns, columns: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        requested: AttributionColumns,
+        columns: Mapping[str, str],
+        called: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """`called`: meaning -> what the file calls the numbers 0, 1, ... in that column."""
         self._requested, self._columns = requested, columns
+        self._called = {
+            meaning: {str(number): name for number, name in enumerate(names)}
+            for meaning, names in (called or {}).items()
+        }
+        self._labels = {folded(name): value for name, value in requested.labels.items()}
         self.unknown_labels: set[str] = set()  #: of all rows read so far
-        self.compared = 0  #: rows whose logits were compared with what else they say
-        self.contradicting = 0  #: of those the ones that contradict themselves
-        self.contradiction = ""  #: of the first of them
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -171,7 +178,7 @@ class RowReader:
         """The attribution in a row.
 
         Raises ItemError null, empty-text, invalid-utf8, malformed-row, length-mismatch,
-        not-finite, bad-offsets, token-not-found, unknown-class, contradiction.
+        not-finite, bad-offsets, token-not-found, unknown-class.
         """
         text = self._text(cells)
         tokens = self._tokens(cells, text)
@@ -186,8 +193,6 @@ class RowReader:
         target, class_name = self._target(cells, prediction, label)
         of_class = target in _OF_CLASS or target.startswith(("class:", "top:"))
         logit = self._logit(cells, logits, class_name if of_class else None)
-        if logits:
-            self._compare(logits, prediction, class_name if of_class else None, logit)
         names = self._requested.meta
         return GivenAttribution(
             text=text,
@@ -273,9 +278,17 @@ class RowReader:
 
     def _name(self, cells: Mapping[str, Any], meaning: str) -> str | None:
         """A class as the model calls it; an index is read where the classes are known."""
-        value = self._cell(cells, meaning)
-        name = None if value is None else spelled(value, self._columns[meaning])
+        name = self._spelled(cells, meaning)
         return None if name is None else self._known(name, self._columns[meaning])
+
+    def _spelled(
+        self, cells: Mapping[str, Any], meaning: str, mapped: Collection[str] = ()
+    ) -> str | None:
+        """A class as the file names it; numbers that are `mapped` stay as they are."""
+        name = spelled(self._cell(cells, meaning), self._columns.get(meaning, meaning))
+        if name is None or folded(name) in mapped:
+            return name
+        return self._called.get(meaning, {}).get(folded(name), name)
 
     def _known(self, name: str, where: str) -> str:
         """The class of that name; raises ItemError unknown-class where it was not requested."""
@@ -306,14 +319,12 @@ class RowReader:
         return name
 
     def _label(self, cells: Mapping[str, Any]) -> str | None:
-        value = self._cell(cells, "label")
-        label = None if value is None else spelled(value, self._columns["label"])
+        label = self._spelled(cells, "label", self._labels)
         names = self._requested.classes
         if label is None:
             return None
         if names is None:
-            mapping = {folded(name): value for name, value in self._requested.labels.items()}
-            return self._requested.labels.get(label, mapping.get(folded(label), label))
+            return self._requested.labels.get(label, self._labels.get(folded(label), label))
         index = label_index(label, names, self._requested.labels)
         if index is None:
             self.unknown_labels.add(label)
@@ -324,8 +335,7 @@ class RowReader:
         self, cells: Mapping[str, Any], prediction: str, label: str | None
     ) -> tuple[str, str]:
         """The target in the form of an audit, and the class that it means here."""
-        value = self._cell(cells, "target")
-        target = None if value is None else spelled(value, self._columns["target"])
+        target = spelled(self._cell(cells, "target"), self._columns.get("target", "target"))
         if target is None:
             name = self._name(cells, "class")
             return ("predicted", prediction) if name is None else (f"class:{name}", name)
@@ -369,26 +379,6 @@ class RowReader:
         if not logits or class_name is None or self._requested.classes is None:
             return None
         return logits[self._requested.classes.classes.index(class_name)]
-
-    def _compare(
-        self, logits: tuple[float, ...], prediction: str, explained: str | None, logit: float | None
-    ) -> None:
-        """Raise ItemError contradiction where logits are in another order than the classes."""
-        assert self._requested.classes is not None
-        self.compared += 1
-        of = dict(zip(self._requested.classes.classes, logits, strict=True))
-        what = ""
-        if of[prediction] < max(logits):
-            largest = max(of, key=lambda name: of[name])
-            what = f"the prediction is {prediction!r} and the largest logit that of {largest!r}"
-        elif explained and not math.isclose(
-            logit or 0, of[explained], rel_tol=_CLOSE, abs_tol=_CLOSE
-        ):
-            what = f"the logit of {explained!r} is {logit:g}, and {of[explained]:g} in the logits"
-        if what:
-            self.contradicting += 1
-            self.contradiction = self.contradiction or what
-            raise ItemError("contradiction", what)
 
 
 def _cell(cells: Mapping[str, Any], column: str | None) -> str | None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from transexplain import remote_files
 from transexplain.atomic_write import atomic_file, temporary_file
 from transexplain.data import FORMATS, SOURCES, listed_files, snapshot
+from transexplain.data.class_names import agreed, names_of
 from transexplain.data.dialect import USUAL, UTF8, dialect_of
 from transexplain.data.item_clusters import MOST, Clusters
 from transexplain.data.line_index import STEP, Layout, LineIndex, index_lines
@@ -29,7 +30,7 @@ from transexplain.data.manifest_rows import manifest_records
 from transexplain.data.read_frames import reading
 from transexplain.data.source_files import Table, file_digest, printable, with_partitions
 from transexplain.data.source_paths import expand
-from transexplain.data.table_source import format_of, resolve
+from transexplain.data.table_source import LABEL_DEFAULT, format_of, resolve
 from transexplain.errors import DataSourceError
 from transexplain.remote_files import FileInfo
 from transexplain.remote_paths import RemotePath
@@ -123,6 +124,8 @@ class _Planning:
     folder: Path
     hashed: bool  #: Parquet files are
     read_as: dict[str, list[str]] = field(default_factory=dict)  #: dialect -> names of files
+    #: what files call the numbers of labels -> the first of them
+    called: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def dataset(self, files: Sequence[FileInfo]) -> DatasetRef:
         """The manifest of these files, written, and the record of it."""
@@ -146,7 +149,9 @@ class _Planning:
             else:
                 path = self._with_clusters(ref, temporary, columns)
         notes = (*self._notes(len(files), rows), *self._dialects())
-        return replace(ref, snapshot=str(path), fingerprint=path.stem, read_as=notes)
+        names = agreed((place, names) for names, place in self.called.items())
+        ref = replace(ref, read_as=notes, label_names=names)
+        return replace(ref, snapshot=str(path), fingerprint=path.stem)
 
     def _with_clusters(self, ref: DatasetRef, plain: Path, columns: list[str]) -> Path:
         """The manifest of few rows, which are read once: their ids differ, and which are alike."""
@@ -215,6 +220,7 @@ class _Planning:
             reading(place),
             pq.ParquetFile(LocatedFile(info).arrow(), pre_buffer=False) as footer,
         ):
+            self._call(place, footer.schema_arrow)
             rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
         table = with_partitions(Table(columns=names, rows=_no_rows), place)
         columns = resolve(self.spec, table, Path(place))
@@ -227,8 +233,14 @@ class _Planning:
             layout=Layout(format="parquet"),
         )
 
+    def _call(self, place: str, schema: pa.Schema | None = None) -> None:
+        """Note what a file calls the numbers of its labels."""
+        names = names_of(place, self.spec.label or LABEL_DEFAULT, schema)
+        self.called.setdefault(names, place)
+
     def _text(self, info: FileInfo) -> ListedFile:
         """By where its rows begin, which is looked up once."""
+        self._call(info.url)
         kind = format_of(Path(info.url))
         with _local_head(info) as path:
             dialect = dialect_of(path, self.spec, USUAL[kind])

@@ -231,6 +231,7 @@ def snapshot_ref(
         root=source.root,
         files=files if len(files) <= _LISTED else (),
         read_as=_read_as(source),
+        label_names=getattr(source, "label_names", ()),
     )
 
 

@@ -299,7 +299,8 @@ class Source(Protocol):
     """Where records come from; `data.SOURCES` holds the classes that have this shape.
 
     One that looks at how its files are written says in `detected: tuple[str, ...]` what it found
-    in each of them, as `dialect.Dialect` does.
+    in each of them, as `dialect.Dialect` does; in `label_names` what they call the numbers of
+    labels, see `class_names`.
     """
 
     modality: Modality

@@ -3,13 +3,14 @@
 import json
 import math
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from transexplain.data import FORMATS
+from transexplain.data.class_names import class_names
 from transexplain.data.dialect import USUAL, dialect_of
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
 from transexplain.data.picture_places import is_packed
@@ -34,7 +35,7 @@ from transexplain.types.pairs import joined
 from transexplain.types.plans import DatasetSpec, Modality
 
 _TEXT_DEFAULTS = ("text", "sentence")
-_LABEL_DEFAULT = "label"
+LABEL_DEFAULT = "label"
 _TOGETHER = 64  #: rows whose pictures are read from a store at the same time
 
 
@@ -66,8 +67,8 @@ def resolve(spec: DatasetSpec, table: Table, path: AnyPath) -> Columns:
     Raises DataSourceError naming the columns that exist where one is missing or there twice.
     """
     label, usual = spec.label, table.usual
-    if label is None and (_LABEL_DEFAULT in table.columns or table.sparse):
-        label = usual.get("label", _LABEL_DEFAULT)
+    if label is None and (LABEL_DEFAULT in table.columns or table.sparse):
+        label = usual.get("label", LABEL_DEFAULT)
     first, second = spec.text if isinstance(spec.text, tuple) else (spec.text, None)
     content = spec.image or first or usual.get("content")
     columns = Columns(
@@ -188,6 +189,7 @@ class FileSource:
         self.numbered, self.named = spec.id is None and not tars, False
         self.marked = spec.evidence is not None
         self.detected = detected_in(self._paths, spec)
+        self.label_names = () if tars else class_names(self._paths, spec.label or LABEL_DEFAULT)
 
     def files(self) -> Sequence[AnyPath]:
         """The tabular files in reading order."""
@@ -246,7 +248,7 @@ class RowReader:
                 name = self._key(raw.id)
             return Record(name, index, None, None, "{}", None, fault.kind, printable(str(fault)))
 
-    def _record(self, index: int, raw: RawRow, picture: RemotePath | None) -> Record:
+    def _record(self, index: int, raw: Mapping[str, Any], picture: RemotePath | None) -> Record:
         columns = self._columns
         faults: list[ItemError] = []
         name = self._id(index, raw, faults)
@@ -270,7 +272,7 @@ class RowReader:
         )
         return replace(record, cluster=cluster, template=template)
 
-    def _id(self, index: int, raw: RawRow, faults: list[ItemError]) -> str:
+    def _id(self, index: int, raw: Mapping[str, Any], faults: list[ItemError]) -> str:
         column = self._columns.id
         if column is None:
             return str(index)
@@ -285,8 +287,9 @@ class RowReader:
         """Keys of other files may be the same."""
         return f"{self._file}/{key}"
 
-    def _content(self, raw: RawRow, picture: RemotePath | None) -> tuple[str, str | None]:
-        assert not isinstance(raw, Problem)
+    def _content(
+        self, raw: Mapping[str, Any], picture: RemotePath | None
+    ) -> tuple[str, str | None]:
         column = self._columns.content
         if not self._root:
             return self._text(raw), None
@@ -304,17 +307,15 @@ class RowReader:
             )
         return name, picture_digest(path, name)
 
-    def _text(self, raw: RawRow) -> str:
+    def _text(self, raw: Mapping[str, Any]) -> str:
         """The text, or both of a pair as one."""
-        assert not isinstance(raw, Problem)
         first, second = self._columns.content, self._columns.second
         text = text_of(raw[first], first)
         if second is None:
             return text
         return joined(text, text_of(raw[second], second), (repr(first), repr(second)))
 
-    def _evidence(self, raw: RawRow, content: str) -> str | None:
-        assert not isinstance(raw, Problem)
+    def _evidence(self, raw: Mapping[str, Any], content: str) -> str | None:
         column = self._columns.evidence
         cell = spelled(raw[column], column) if column is not None else None
         if cell is None or not cell.strip():
@@ -325,8 +326,7 @@ class RowReader:
             return boxes_cell(cell)
         return mask_cell(cell, self._folder, self._root)
 
-    def _annotations(self, raw: RawRow, content: str) -> str | None:
-        assert not isinstance(raw, Problem)
+    def _annotations(self, raw: Mapping[str, Any], content: str) -> str | None:
         column = self._columns.spans
         cell = spelled(raw[column], column) if column is not None else None
         if cell is None or not cell.strip():
@@ -335,8 +335,7 @@ class RowReader:
         return annotations_cell(cell, text, folder=self._folder, root=self._root)
 
 
-def _or_fault(raw: RawRow, column: str | None, faults: list[ItemError]) -> str | None:
-    assert not isinstance(raw, Problem)
+def _or_fault(raw: Mapping[str, Any], column: str | None, faults: list[ItemError]) -> str | None:
     try:
         return None if column is None else spelled(raw[column], column)
     except ItemError as fault:
