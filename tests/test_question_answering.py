@@ -55,15 +55,14 @@ def test_the_answer_is_the_best_span_of_the_context(model: LoadedModel) -> None:
 
 
 def test_given_answers_are_targets(model: LoadedModel) -> None:
-    text = "\x1e".join(PAIR)
     squad = '{"text": ["un film"], "answer_start": [15]}'
     by_text, by_squad = (
-        te.explain(model, [Item(id="a", index=0, content=text, label=label)], target="label")[0]
+        te.explain(model, [Item(id="a", index=0, content=PAIR, label=label)], target="label")[0]
         for label in ("un film", squad)
     )
     np.testing.assert_array_equal(by_text.relevance, by_squad.relevance)
     assert [by_text.features[place].text for place in by_text.positions] == ["un", "film"]
-    begin = text.index("un film")
+    begin = len(PAIR[0]) + 1 + PAIR[1].index("un film")
     (marked,) = te.explain(model, [PAIR], target={"span": [begin, begin + 7, "answer"]})
     np.testing.assert_array_equal(marked.relevance, by_text.relevance)
 
@@ -71,8 +70,8 @@ def test_given_answers_are_targets(model: LoadedModel) -> None:
 def test_bad_input_costs_its_own_item(model: LoadedModel) -> None:
     items = [
         Item(id="a", index=0, content="only a film"),
-        Item(id="b", index=1, content="\x1e".join(PAIR), label="unbelievable"),
-        Item(id="c", index=2, content="\x1e".join(PAIR), label="good"),
+        Item(id="b", index=1, content=PAIR, label="unbelievable"),
+        Item(id="c", index=2, content=PAIR, label="good"),
     ]
     ends = te.explain(model, items, target="label", on_error="record")
     assert ends[0].kind == "no-context" and "--second" in ends[0].message

@@ -21,7 +21,6 @@ from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.dataset_labels import BY_INDEX, label_mapping
 from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
-from transexplain.types.pairs import as_one
 from transexplain.types.plans import Classification, several_of
 from transexplain.types.scores import (
     DRAWS,
@@ -59,7 +58,8 @@ def explain(
 
     Args:
         model: what `load_model` or `wrap` gave.
-        items: a text, a picture or its path, encoded inputs, an `Item`, or an iterable of these.
+        items: a text, a picture or its path, encoded inputs, an `Item`, or an iterable of these;
+            in an iterable a tuple of two texts is a pair.
         method: name in the method registry, or a MethodSpec with its parameters.
         target: `predicted`, `label`, `all`, `class:<id|name>` or the name or number of a class
             alone, `top:<k>`, `contrast:<a>-<b>`, a mapping form, a classification, or several of
@@ -324,14 +324,14 @@ def _is_picture(value: Any) -> bool:
 
 
 def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure:
-    if isinstance(content, Item):
-        return content
     source = str(content) if model.modality == "image" and isinstance(content, str | Path) else None
+    item = Item(id=str(index), index=index, content=content, source=source)
+    if isinstance(content, Item):
+        item = content
     try:
-        content = as_one(content) if source is None else picture_at(source)
+        return item.paired() if source is None else replace(item, content=picture_at(source))
     except ItemError as error:
-        return ItemFailure(item_id=str(index), index=index, kind=error.kind, message=str(error))
-    return Item(id=str(index), index=index, content=content, source=source)
+        return ItemFailure(item_id=item.id, index=index, kind=error.kind, message=str(error))
 
 
 def explain_by_methods(
@@ -346,7 +346,7 @@ def explain_by_methods(
 
     Args:
         model: what `load_model` or `wrap` gave.
-        content: a text, a picture or encoded inputs.
+        content: a text, a tuple of two, a picture or encoded inputs.
         methods: names; default: all of the registry.
         target: the same for all.
         params: method -> its parameters.
@@ -365,7 +365,7 @@ def explain_by_methods(
         names = [methods]
     for name in (*given, *names):
         METHODS[name]
-    item = Item(id="0", index=0, content=content)
+    item = Item(id="0", index=0, content=content).paired()
     specs = (MethodSpec(name=name, params=dict(given.get(name, {}))) for name in names)
     return [_compared(model, item, _request(_loaded(model), one, target, {})) for one in specs]
 

@@ -53,7 +53,7 @@ def as_page(found: "Sequence[Compared]", content: Any, palette: str) -> str:
     from transexplain.reports.methods_compared import comparison_page
 
     return comparison_page(
-        found, picture=None if isinstance(content, str) else content, palette=palette
+        found, picture=None if isinstance(content, str | tuple) else content, palette=palette
     )
 
 

@@ -120,7 +120,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
     content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
     if method == "all":
         return _compare(loaded, content, target, given, form, output, palette)
-    found = te.explain(loaded, content, spec, target or ["predicted"], **long)
+    found = te.explain(loaded, [content], spec, target or ["predicted"], **long)
     _print_answer(loaded, content, found, long, form)
     return show(content, found, form, output, palette=palette, blend=blend)
 
@@ -220,13 +220,11 @@ def _stdin_or(item: str) -> str:
 
 
 def _pair(first: Any, second: str | None) -> Any:
-    from transexplain.types.pairs import joined
-
     if second is None:
         return first
     if not isinstance(first, str):
         raise ConfigurationError("--second is for models of texts")
-    return joined(first, second)
+    return first, second
 
 
 def _checked(model: str, method: str, output: Path | None, *, as_json: bool) -> Form:
@@ -325,7 +323,7 @@ def _print_answer(
         typer.echo("nothing is predicted; --target names a label or a span")
     if model.ref.head in AT_POSITIONS:
         return
-    classes: list[Attribution] = te.explain(model, content, "random", "all", **options)
+    classes: list[Attribution] = te.explain(model, [content], "random", "all", **options)
     alone = 1 / (1 + np.exp(-classes[0].logit))
     shares = np.array([one.probabilities.get(one.class_name, alone) for one in classes])
     order = np.argsort(-shares, kind="stable")[:_CLASSES]

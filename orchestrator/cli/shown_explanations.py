@@ -76,8 +76,8 @@ def _draw(
     from transexplain.render import overlay
     from transexplain.reports.heatmap import READABLE, resized
 
-    if output is None or isinstance(content, str | Mapping):
-        kinds = ".html or .json for a text" if isinstance(content, str) else ".svg for a graph"
+    if output is None or isinstance(content, str | tuple | Mapping):
+        kinds = ".svg for a graph" if isinstance(content, Mapping) else ".html or .json for a text"
         raise ConfigurationError(f"a .png is drawn of pictures only; write {kinds}")
     for rank, one in enumerate(found):
         path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
@@ -130,7 +130,7 @@ def _print(
             continue
         if len(texts := one.by_text()) > 1:
             console.print(Text("first text {:+.3g}, second text {:+.3g}".format(*texts)))
-    if isinstance(content, str | Mapping) or console.color_system is not None:
+    if isinstance(content, str | tuple | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
 
 

@@ -90,8 +90,9 @@ def check_data(prepared: Prepared) -> DataCheck:
             if isinstance(item, ItemFailure):
                 failing.setdefault(item.kind, FailingRows()).add(item)
             else:
-                text = item.content if isinstance(item.content, str) else None
-                mentions.update(finder.groups_in(text, item.annotations, item.meta))
+                mentions.update(
+                    finder.groups_in(item.text, item.annotations, item.meta, item.second_at)
+                )
     read = sum(map(len, looked_at(plan.dataset)))
     return DataCheck(plan.dataset.rows, read, encoded, failing, dict(mentions))
 

@@ -166,8 +166,7 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
     for item in finder.in_turn(items):
         if isinstance(item, ItemFailure):
             continue
-        text = item.content if isinstance(item.content, str) else None
-        counts.update(finder.groups_in(text, item.annotations, item.meta))
+        counts.update(finder.groups_in(item.text, item.annotations, item.meta, item.second_at))
     return {group: count / len(items) for group, count in counts.items()}
 
 

@@ -20,6 +20,7 @@ from transexplain.reports.graph_drawing import nodes_css
 from transexplain.reports.page import VOCABULARY, environment, storable
 from transexplain.reports.phrasing import number, percent, power, short
 from transexplain.store.shards import PASSING_KINDS
+from transexplain.types.pairs import in_a_line
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _STYLES = (
@@ -166,6 +167,7 @@ _WORDS = {
     "rate": _rate,
     "metric_value": _metric,
     "short": short,
+    "in_a_line": in_a_line,
     "tones": _TONES,
     "passing_kinds": PASSING_KINDS,
     # what a server does besides its pages; a page is told otherwise

@@ -79,6 +79,7 @@ def words_of(item: GalleryItem, one: Explanation) -> Markup:
         scale=0.0,
         unread_from=item.unread_from,
         mentions=item.mentions,
+        second_at=item.second_at,
     )
 
 

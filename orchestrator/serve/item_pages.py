@@ -122,6 +122,7 @@ def _listed(one: ItemOutcome) -> dict[str, Any]:
         "truncated": one.truncated,
         "source": one.source,
         "text": None if one.text is None else text[:_BEGINNING],
+        "second_at": one.second_at,
         "more": max(0, len(text) - _BEGINNING),
     }
 

@@ -126,8 +126,7 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
             failed = failed or item
             continue
         read += 1
-        text = item.content if isinstance(item.content, str) else None
-        found = finder.find(text, item.annotations, item.meta)
+        found = finder.find(item.text, item.annotations, item.meta, item.second_at)
         marked = any(one.group in named for one in item.annotations)
         seen.with_mention += bool(found.matches)
         seen.whole += marked or bool(found.whole)

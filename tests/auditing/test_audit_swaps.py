@@ -17,12 +17,13 @@ from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.explained_shard import explain_shard
-from transexplain.auditing.mention_changes import SwapCheck, _Lexicon, _with, _with_case_of
+from transexplain.auditing.mention_changes import SwapCheck, _Lexicon, _swaps, _with_case_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
 from transexplain.settings import Settings
 from transexplain.types.items import EntityGroup, Item
+from transexplain.types.pairs import edited
 from transexplain.types.plans import Shard
 
 
@@ -143,7 +144,7 @@ def test_every_mention_of_the_entity_is_replaced() -> None:
     places = [(0, 3), (10, 13), (38, 41)]
     matches = [Match(group="g", entity="Ann", surface=text[a:b], start=a, end=b) for a, b in places]
     lexicon = _Lexicon(EntityGroup(name="h", terms=("Maria Luz",)), {})
-    changed = _with(text, matches, ("Maria Luz",), lexicon)
+    changed, _ = edited(text, None, _swaps(matches, ("Maria Luz",), lexicon))
     assert changed == "Maria Luz came. MARIA LUZ left; Anna stayed, said maria luz."
 
 

@@ -275,7 +275,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     assert one.attributions[0].features[0].text == "nice"
     with pytest.raises(DataSourceError, match="no column 'attribute'; it has 'review', 'attr'"):
         read(tmp_path, [row], named={**named, "scores": "attribute"})
-    with pytest.raises(DataSourceError, match=r"no meaning 'score' for a column; known: text, tok"):
+    with pytest.raises(DataSourceError, match=r"no meaning 'score' for a column; known: text, sec"):
         read(tmp_path, [row], named={**named, "score": "attr"})
 
 

@@ -1,23 +1,36 @@
 """Items that are two texts: places in one string, relevance by text, windows, bad pairs."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from numpy.typing import NDArray
 from tiny_models import bert, wordpiece
 
 import transexplain as te
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.auditing.explained_shard import explain_shard
 from transexplain.errors import ConfigurationError, DataSourceError
+from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports.coloured_text import token_html
-from transexplain.types.pairs import DIVIDER
+from transexplain.settings import Settings
+from transexplain.types.pairs import texts_of
+from transexplain.types.plans import Shard
 
 Call = Callable[..., tuple[int, str]]
 PAIR = ("a nice film", "good goods  x")
+#: what Word writes for a hyphen that breaks no line, and what divides records in library catalogues
+RECORD_SEPARATOR = "\x1e"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +41,7 @@ def model() -> LoadedModel:
 
 def test_positions_count_characters_of_both_texts(model: LoadedModel) -> None:
     (one,) = te.explain(model, [PAIR])
-    assert one.text == DIVIDER.join(PAIR)
+    assert one.text is not None and texts_of(one.text, one.second_at) == PAIR
     assert [word.text for word in one.words()] == ["a", "nice", "film", "good", "goods", "x"]
     for token in one.features:
         if not token.special:
@@ -47,6 +60,41 @@ def test_the_model_reads_what_its_tokenizer_makes_of_a_pair(model: LoadedModel) 
         wanted = model.module(**inputs).logits[0, 2]
     assert inputs["token_type_ids"].max() == 1
     assert one.logit == pytest.approx(float(wanted), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a nice\x1efilm",
+        "a nice \x1e film",
+        "\x1ea nice film",
+        "a nice film\x1e",
+        "a\x1e\x1enice\x1efilm",
+        ("a\x1enice film", "good\x1egoods"),
+        ("a nice film\x1e", "\x1egood goods"),
+    ],
+)
+def test_a_record_separator_in_a_text_is_a_character_of_it(
+    model: LoadedModel, content: str | tuple[str, str]
+) -> None:
+    given = content if isinstance(content, tuple) else (content,)
+    (one,) = te.explain(model, [content], target="class:yes")
+    with torch.no_grad():
+        inputs = wordpiece()(*given, return_tensors="pt")
+        expected = model.module(**inputs).logits[0, 2]
+    assert one.logit == pytest.approx(float(expected), abs=1e-6)
+    assert [token.text for token in one.features if token.special] == [
+        "[CLS]",
+        *["[SEP]"] * len(given),
+    ]
+    assert texts_of(one.text, one.second_at) == given
+    assert len(one.by_text()) == len(given)
+    assert token_html(one).count("tx-divider") == len(given) - 1
+
+
+def test_a_text_of_record_separators_alone_is_blank(model: LoadedModel) -> None:
+    (one,) = te.explain(model, [RECORD_SEPARATOR * 3], on_error="record")
+    assert one.kind == "empty-text"
 
 
 def test_a_word_is_of_one_text_where_both_have_one(model: LoadedModel) -> None:
@@ -68,7 +116,6 @@ def test_pairs_and_texts_stand_beside_each_other(model: LoadedModel) -> None:
     [
         (("", "a"), "the first text of the pair is empty"),
         (("a", "  "), "the second text of the pair is empty"),
-        (("a", f"b{DIVIDER}c"), "the second text holds U.001E"),
     ],
 )
 def test_bad_pairs_are_named_and_cost_no_other(
@@ -76,7 +123,7 @@ def test_bad_pairs_are_named_and_cost_no_other(
 ) -> None:
     found = te.explain(model, [PAIR, pair, "good"], on_error="record")
     assert [hasattr(one, "relevance") for one in found] == [True, False, True]
-    assert message.replace(".", "+") in found[1].message
+    assert message in found[1].message
 
 
 def test_long_pairs_have_all_of_the_shorter_text_in_every_window(model: LoadedModel) -> None:
@@ -95,29 +142,26 @@ def test_both_texts_are_drawn_with_a_line_between(model: LoadedModel) -> None:
     (one,) = te.explain(model, [PAIR])
     drawn = token_html(one)
     assert drawn.count("tx-divider") == 1
-    assert DIVIDER not in drawn
 
 
-def specification(folder: Path, **keys: Any) -> Path:
+def specification(
+    folder: Path, rows: Sequence[dict[str, Any]], text: str | Sequence[str], **keys: Any
+) -> Path:
     bert(id2label={0: "no", 1: "maybe", 2: "yes"}).save_pretrained(folder / "model")
     wordpiece().save_pretrained(folder / "model")
-    rows = [
-        {"premise": "a nice film" + " x" * (i % 4), "hypothesis": "good goods", "label": "yes"}
-        for i in range(12)
-    ]
-    rows[3]["hypothesis"] = " "
-    rows[5] = {"premise": None, "hypothesis": "good", "label": "no"}
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "pairs.jsonl").write_text(text, encoding="utf-8")
-    (folder / "groups.json").write_text('{"things": ["film", "goods"]}', encoding="utf-8")
-    data = {"source": str(folder / "pairs.jsonl"), "text": ["premise", "hypothesis"]}
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "pairs.jsonl").write_text(lines, encoding="utf-8")
+    (folder / "groups.json").write_text(
+        '{"things": ["film", "goods"], "praise": ["nice", "good"]}', encoding="utf-8"
+    )
     spec = {
         "name": "pairs",
         "model": str(folder / "model"),
-        "data": {**data, **keys},
+        "data": {"source": str(folder / "pairs.jsonl"), "text": text},
         "groups": {"lexicon": str(folder / "groups.json"), "check": 0},
         "evaluation": {"items": 0},
         "shard_size": 5,
+        **keys,
     }
     (folder / "audit.yaml").write_text(json.dumps(spec), encoding="utf-8")
     return folder / "audit.yaml"
@@ -125,14 +169,20 @@ def specification(folder: Path, **keys: Any) -> Path:
 
 @pytest.mark.exhaustive
 def test_an_audit_of_pairs(call: Call, tmp_path: Path) -> None:
-    code, printed = call("run", str(specification(tmp_path)))
+    rows: list[dict[str, Any]] = [
+        {"premise": "a nice film" + " x" * (i % 4), "hypothesis": "good goods", "label": "yes"}
+        for i in range(12)
+    ]
+    rows[3]["hypothesis"] = " "
+    rows[5] = {"premise": None, "hypothesis": "good", "label": "no"}
+    code, printed = call("run", str(specification(tmp_path, rows, ["premise", "hypothesis"])))
     assert "2 failed (1 empty-text and 1 null)" in printed, (code, printed)
     (page,) = Path("audits").glob("pairs-*.html")
     assert "tx-divider" in page.read_text(encoding="utf-8")
     code, printed = call("export", "--format", "jsonl", "-o", "pairs.jsonl.out")
     assert code == 0, printed
     found = [json.loads(line) for line in Path("pairs.jsonl.out").read_text().splitlines()]
-    assert all(one["text"].split(DIVIDER)[1] == "good goods" for one in found)
+    assert all(one["text"][one["second_at"] :] == "good goods" for one in found)
     code, printed = call("verify", "--items", "4")
     assert code == 0, printed
     (report,) = Path("audits").glob("pairs-*.json")
@@ -140,6 +190,99 @@ def test_an_audit_of_pairs(call: Call, tmp_path: Path) -> None:
     assert sum(row["mentions"] for row in rows if row["group"] == "things") >= 2 * len(found), (
         "film in the first text, goods in the second"
     )
+
+
+SINGLE = ["a nice\x1efilm", "\x1egood film", "a film\x1e", "good\x1egoods\x1ex", "a nice film"]
+PAIRS = [
+    ("a nice\x1efilm", "good goods"),
+    ("goods x", "film\x1egood"),
+    ("x good\x1e", "\x1efilm a"),
+    ("a nice film", "good x"),
+]
+
+
+def logits_of(texts: Sequence[str]) -> NDArray[np.float64]:
+    """(C,) by the module and its tokenizer themselves."""
+    module, tokenizer = bert(id2label={0: "no", 1: "maybe", 2: "yes"}), wordpiece()
+    with torch.no_grad():
+        found: NDArray[np.float64] = module(**tokenizer(*texts, return_tensors="pt")).logits[0]
+    return np.asarray(found, dtype=np.float64)
+
+
+@pytest.mark.parametrize("items", [SINGLE, PAIRS], ids=["single", "pairs"])
+def test_an_audit_keeps_record_separators(
+    call: Call, tmp_path: Path, items: Sequence[str | tuple[str, str]]
+) -> None:
+    """From the file to the store, exports, Parquet files of the run, an import and a comparison."""
+    texts = [(one,) if isinstance(one, str) else one for one in items]
+    names = ["premise", "hypothesis"][: len(texts[0])]
+    rows = [dict(zip(names, one, strict=True)) for one in texts]
+    spec = specification(
+        tmp_path, rows, names if names[1:] else names[0], payload={"sink": "lake/{run}"}
+    )
+    assert call("run", str(spec))[0] == 0
+    for form in ("jsonl", "parquet"):
+        assert call("export", "--format", form, "-o", f"rows.{form}")[0] == 0
+    tables = [
+        [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()],
+        pq.read_table("rows.parquet").to_pylist(),
+        pq.read_table(next(Path("lake").rglob("*.parquet")).parent).to_pylist(),
+    ]
+    for found in tables:
+        for row in (one for one in found if one["target"] == "predicted"):
+            assert texts_of(row["text"], row["second_at"]) == texts[row["idx"]]
+            np.testing.assert_allclose(row["predictions"], logits_of(texts[row["idx"]]), atol=1e-6)
+    assert {row["idx"] for row in tables[0]} == {*range(len(texts))}
+    code, printed = call("verify", "--items", "9")
+    assert code == 0, printed
+    words = ("--classes", "no,maybe,yes", "--set", "evaluation.items=0")
+    assert call("import", "rows.parquet", *words)[0] == 0
+    assert call("export", "--format", "jsonl", "-o", "again.jsonl")[0] == 0
+    again = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
+    assert [texts_of(one["text"], one["second_at"]) for one in again] == [
+        texts_of(one["text"], one["second_at"]) for one in tables[0]
+    ]
+    (first,) = (one.name for one in Path("lake").iterdir())
+    assert call("run", str(spec))[0] == 0
+    code, printed = call("compare", first, "latest", "--out", "compared")
+    assert code == 0, printed
+    (compared,) = Path("compared").glob("*.json")
+    predictions = json.loads(compared.read_text(encoding="utf-8"))["predictions"]
+    assert (predictions["common"], predictions["other_content"]) == (len(texts), 0)
+
+
+@pytest.mark.parametrize("items", [SINGLE, PAIRS], ids=["single", "pairs"])
+def test_changed_items_are_read_as_the_items_were(
+    tmp_path: Path, items: Sequence[str | tuple[str, str]]
+) -> None:
+    """Swapped and left out names, also at both ends of a text, against the module itself."""
+    texts = [(one,) if isinstance(one, str) else one for one in items] * 6
+    names = ["premise", "hypothesis"][: len(texts[0])]
+    rows = [dict(zip(names, one, strict=True)) for one in texts]
+    keys = {"groups": {"lexicon": str(tmp_path / "groups.json"), "check": 1000}}
+    spec = specification(tmp_path, rows, names if names[1:] else names[0], **keys)
+    prepared = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    whole = Shard(index=0, start=0, stop=len(rows))
+    done = explain_shard(prepared.plan, whole, prepared.model, observer=Silent())
+    checked = ShardAggregate.from_json(done.aggregate).checked
+    own = {one.document: one.entity for one in checked.observations if one.own}
+    others = [one for one in checked.observations if not one.own]
+    assert len(others) > 20
+    for one in others:
+        changed = [
+            re.sub(rf"\b{own[one.document]}\b", one.entity, text)
+            for text in texts[int(one.document)]
+        ]
+        logits = logits_of(changed)
+        expected = [float(answer.log_odds(logits)) for answer in answers_of(prepared.plan)]
+        assert one.log_odds == pytest.approx(expected, abs=1e-5), changed
+    assert len(checked.ablations) > 10
+    for one in checked.ablations:
+        before = texts[int(one.item_id)]
+        left = [re.sub(rf"\b{one.entity}\b", "", text) for text in before]
+        place = ("no", "maybe", "yes").index(one.class_name)
+        change = logits_of(before)[place] - logits_of(left)[place]
+        assert one.change == pytest.approx(change, abs=1e-5), left
 
 
 def test_marks_in_pairs_are_refused_by_name(tmp_path: Path) -> None:
@@ -157,6 +300,6 @@ def test_marks_in_pairs_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_second_text_is_for_texts() -> None:
     from orchestrator.cli.explain_command import _pair
 
-    assert _pair("a", "b") == f"a{DIVIDER}b"
+    assert _pair("a", "b") == ("a", "b")
     with pytest.raises(ConfigurationError, match="--second is for models of texts"):
         _pair(object(), "b")

@@ -22,7 +22,7 @@ from transexplain.models.generated_answers import generating
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.store import runs
 from transexplain.types.items import ItemFailure
-from transexplain.types.pairs import DIVIDER
+from transexplain.types.pairs import texts_of
 
 Call = Callable[..., tuple[int, str]]
 PROMPTS = ["The nurse said that", "The capital of Italy is", "and the film was"]
@@ -50,7 +50,7 @@ def log_probability(causal: Any, prompt: str, answer: str) -> float:
 def test_the_answer_of_each_prompt_is_recorded_and_explained(causal: Any, model: Any) -> None:
     together = te.explain(model, PROMPTS)
     for prompt, one in zip(PROMPTS, together, strict=True):
-        first, _, answer = str(one.text).partition(DIVIDER)
+        first, answer = texts_of(one.text, one.second_at)
         assert first == prompt and answer.strip()
         generated = causal.tokenizer.decode(causal.generate(causal.tokenizer(prompt).input_ids, 5))
         assert generated.startswith(answer)
@@ -73,12 +73,33 @@ def test_an_answer_that_is_given_stays_when_the_prompt_changes(causal: Any, mode
         assert one.logit == pytest.approx(log_probability(causal, prompt, " he was"))
 
 
+@pytest.mark.parametrize("prompt", ["The\x1enurse", "\x1eThe nurse said", "The nurse said\x1e"])
+def test_record_separators_are_characters_of_prompts_and_answers(
+    causal: Any, model: Any, prompt: str
+) -> None:
+    for answer in (" he\x1ewas", "\x1e he was\x1e"):
+        (one,) = te.explain(model, [(prompt, answer)])
+        assert texts_of(one.text, one.second_at) == (prompt, answer)
+        assert one.logit == pytest.approx(log_probability(causal, prompt, answer))
+        (whole,) = te.explain_answers(causal, prompt, target={"continuation": answer}, per="answer")
+        assert whole.log_probability == pytest.approx(one.logit)
+
+
+def test_an_answer_is_generated_behind_a_prompt_with_a_record_separator(
+    causal: Any, model: Any
+) -> None:
+    (one,) = te.explain(model, "The\x1enurse said that")
+    prompt, answer = texts_of(one.text, one.second_at)
+    assert prompt == "The\x1enurse said that" and answer
+    assert one.logit == pytest.approx(log_probability(causal, prompt, answer))
+
+
 def test_a_wrong_prompt_costs_no_other(model: Any) -> None:
-    wrong = ["", f"a{DIVIDER}b{DIVIDER}c", ("she", " that he was late" * 4), " said" * 70]
+    wrong = ["", ("she", " "), ("she", " that he was late" * 4), " said" * 70]
     joined = ("she sai", "d that")
     found = te.explain(model, [*wrong, joined, PROMPTS[0]], on_error="record")
     kinds = [one.kind if isinstance(one, ItemFailure) else "" for one in found]
-    assert kinds == ["empty-text", "malformed-row", "too-long", "too-long", "joined-token", ""]
+    assert kinds == ["empty-text", "empty-text", "too-long", "too-long", "joined-token", ""]
 
 
 def test_what_generates_no_answers_is_refused(causal: Any, model: Any) -> None:
@@ -154,7 +175,7 @@ def test_an_audit_of_answers_from_plan_to_gate(call: Call, tmp_path: Path) -> No
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert len(rows) == 320
     for row in rows:
-        answer = row["text"].partition(DIVIDER)[2].strip()
+        answer = row["text"][row["second_at"] :].strip()
         assert answer in ("he", "she") and row["class"] == "answer"
         assert row["prediction"] == ("answer" if answer == "he" else "another answer")
     # the swaps: the same answer behind another name, by the module itself

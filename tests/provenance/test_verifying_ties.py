@@ -28,7 +28,7 @@ from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Item, ItemOutcome
-from transexplain.types.pairs import DIVIDER
+from transexplain.types.pairs import joined
 from transexplain.types.plans import AuditPlan, PrivacyPlan, Shard, ShardResult
 from transexplain.types.token_labels import ANSWER, TaggedSpan, explained_characters
 
@@ -96,8 +96,7 @@ def other_span(plan: AuditPlan, model: LoadedModel, item: Item) -> tuple[Explain
     request = Request.from_plan(plan)
     (made,) = explain_again(model, request, [(item, None)])
     best = made.attributions[0]
-    begins = str(item.content).index(DIVIDER) + 1
-    tokens = [one for one in best.features if not one.special and one.start >= begins]
+    tokens = [one for one in best.features if not one.special and one.start >= item.second_at]
     spans = [(a.start, b.end) for a in tokens for b in tokens if a.start <= b.start]
     spans.remove(explained_characters(best.notes) or (0, 0))
     items = [replace(item, id=f"{start} {end}") for start, end in spans]
@@ -183,8 +182,9 @@ def answered(run: Run, change: Callable[[str], str]) -> tuple[Explained, str, st
     with open_database(run.url) as db:
         (outcome,) = results.iter_items(db, run.id, item_ids=["0"])
     assert isinstance(outcome, ItemOutcome) and outcome.text is not None
-    prompt, _, answer = outcome.text.partition(DIVIDER)
-    item = replace(item_of(plan, 0), content=f"{prompt}{DIVIDER}{change(answer)}")
+    prompt, answer = outcome.texts
+    content, second_at = joined(prompt, change(answer))
+    item = replace(item_of(plan, 0), content=content, second_at=second_at)
     (made,) = explain_again(model, Request.from_plan(plan), [(item, None)])
     assert made.outcome is not None, made.failure
     return made, change(answer), answer

@@ -15,7 +15,7 @@ from transexplain.reports.runs_compared import compare_runs
 from transexplain.reports.runs_compared.comparison_records import AnswerChanges, GroupAnswers
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
-from transexplain.types.pairs import DIVIDER
+from transexplain.types.pairs import joined
 from transexplain.types.plans import ModelRef, PrivacyPlan
 
 Call = Callable[..., tuple[int, str]]
@@ -34,15 +34,19 @@ def answering(count: int = 8, digest: str = "d") -> ModelRef:
 def answered(index: int, prompt: str, answer: str, *, labelled: bool = True) -> Any:
     """An item with its answer, as audits of generated answers store it."""
     right = answer == EXPECTED or not labelled
+    text, second_at = joined(prompt, answer)
     outcome, one = explained_text(
         index,
-        f"{prompt}{DIVIDER}{answer}",
+        text,
         "answer" if labelled else None,
         predicted="answer" if right else "another answer",
         logits=(-1.0 - index,),
     )
     made = replace(one, target="predicted", class_index=0, class_name="answer")
-    return outcome, replace(made, logit=outcome.logits[0])
+    return (
+        replace(outcome, second_at=second_at),
+        replace(made, logit=outcome.logits[0], second_at=second_at),
+    )
 
 
 def run_of(db: Database, answers: Sequence[str], labelled: bool = True, **plan: Any) -> str:

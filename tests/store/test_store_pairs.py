@@ -42,19 +42,20 @@ def test_pairs_in_pages(db: Database, monkeypatch: pytest.MonkeyPatch, size: int
     pages = list(iter_pairs(db, before, after))
     assert all(0 < len(page) <= size for page in pages)
     found = [pair for page in pages for pair in page]
-    assert [pair.item_id for pair in found] == [f"id-{n}" for n in range(12) if n not in (3, 7)]
-    assert found[1].text == "w1 Ann"
-    assert found[1].before == found[1].after
-    assert (found[1].after.label, found[1].after.predicted) == ("positive", "positive")
-    assert found[1].after.logits == (0.1, -1.0 / 3.0)
+    assert [one.item_id for _, one in found] == [f"id-{n}" for n in range(12) if n not in (3, 7)]
+    earlier, later = found[1]
+    assert later.text == "w1 Ann"
+    assert earlier == later
+    assert (later.label, later.predicted) == ("positive", "positive")
+    assert later.logits == (0.1, -1.0 / 3.0)
 
 
 def test_pairs_follow_ids_and_the_order_of_the_later_run(db: Database) -> None:
     before, after = saved(db), saved(db, backwards=True)
     (page,) = iter_pairs(db, before, after)
-    assert [pair.item_id for pair in page] == [f"id-{n}" for n in range(11, -1, -1)]
+    assert [one.item_id for _, one in page] == [f"id-{n}" for n in range(11, -1, -1)]
     # id-11 is the last row of one run and the first of the other
-    assert (page[0].before.logits[0], page[0].after.logits[0]) == pytest.approx((1.1, 0.0))
+    assert [one.logits[0] for one in page[0]] == pytest.approx([1.1, 0.0])
 
 
 def test_mentions_of_chosen_items(db: Database) -> None:

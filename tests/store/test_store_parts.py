@@ -160,6 +160,22 @@ def test_positions_whatever_is_stored_of_the_text(stored: str | None) -> None:
         assert part.outcomes == [outcome]
 
 
+def test_pairs_come_back_beside_a_text_of_the_same_characters() -> None:
+    text = "w0 \x1eAnn\x1ew1"
+    places = (None, 3, 4, None, 8)
+    outcomes = [make_outcome(n, text=text, second_at=at) for n, at in enumerate(places)]
+    given = [make_attribution(one, second_at=one.second_at) for one in outcomes]
+    shard = Shard(index=0, start=0, stop=5)
+    result = replace(make_result(shard), outcomes=tuple(outcomes), attributions=tuple(given))
+    [part] = read_back(replace(result, mentions=()))
+    assert part.outcomes == outcomes
+    assert [one.second_at for _, one in part.attributions()] == list(places)
+    assert [one.texts for one in part.only(np.array([1, 3])).outcomes] == [
+        ("w0", "\x1eAnn\x1ew1"),
+        (text,),
+    ]
+
+
 def test_pictures_and_texts_of_no_positions_in_one_part() -> None:
     picture, bare, alone = (make_outcome(row, text=None) for row in range(3))
     image = make_image(picture)

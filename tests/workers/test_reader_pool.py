@@ -100,6 +100,7 @@ def test_packed_texts_are_the_same_texts(texts: Prepared) -> None:
         *made,
         *columns[1:],
         Item(id="y", index=8, content="unread"),
+        replace(columns[0], item=replace(columns[0].item, second_at=3)),
         replace(columns[1], inputs={"input_ids": columns[1].inputs["input_ids"]}),
     ]
     again = unpacked(*packed(several))

@@ -3,7 +3,7 @@ texts.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from transexplain.explaining import Explained, Request
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import row_number
 from transexplain.types.items import Attribution, EntityGroup, Item
+from transexplain.types.pairs import Edit, edited, joined
 from transexplain.types.plans import AuditPlan, CheckPlan
 from transexplain.types.targets import parse_target, resolve_target
 
@@ -48,12 +49,12 @@ class AblationCheck:
         An item that has no other words is left out.
         """
         item = done.item
-        if item is None or not isinstance(item.content, str):
+        if item is None or item.text is None:
             return
         own = tuple(one for one in matches if one.entity == match.entity)
-        text = without(item.content, [(one.start, one.end) for one in own])
-        if any(letter.isalnum() for letter in text):
-            self._ablated.append(_AblatedItem(done, own, replace(item, content=text)))
+        left = _without(item, own)
+        if any(letter.isalnum() for letter in left.content):
+            self._ablated.append(_AblatedItem(done, own, left))
 
     @property
     def items(self) -> list[Item]:
@@ -96,6 +97,18 @@ class AblationCheck:
         return float(sum(factor * logits[index] for index, factor in resolved.coefficients))
 
 
+def _without(item: Item, matches: Sequence[Match]) -> Item:
+    """The item, each of whose texts is what `without` leaves of it."""
+    left, begin = [], 0
+    for text in item.texts:
+        spans = [(one.start - begin, one.end - begin) for one in matches]
+        inside = [(start, end) for start, end in spans if 0 <= start < len(text)]
+        left.append(without(text, inside))
+        begin = item.second_at or 0
+    content, second_at = joined(*left) if item.second_at is not None else (left[0], None)
+    return replace(item, content=content, second_at=second_at)
+
+
 def without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """`text` with the characters of `spans` taken out and the spaces around them tidied.
 
@@ -107,12 +120,12 @@ def without(text: str, spans: Sequence[tuple[int, int]]) -> str:
         kept = _joined(kept, text[cursor : max(cursor, start)])
         possessive = _POSSESSIVE.match(text, end)
         cursor = max(cursor, possessive.end() if possessive else end)
-    return _joined(kept, text[cursor:]).strip()
+    return _joined(kept, text[cursor:]).strip(" ")
 
 
 def _joined(left: str, right: str) -> str:
-    if left[-1:].isspace() and (right[:1].isspace() or _CLOSING.match(right)):
-        return left.rstrip() + right
+    if left[-1:] == " " and (right[:1] == " " or _CLOSING.match(right)):
+        return left.rstrip(" ") + right
     return left + right
 
 
@@ -170,7 +183,7 @@ class SwapCheck:
     ) -> None:
         """Note an item; all matches of `match`'s entity are replaced together."""
         item = done.item
-        if item is None or not isinstance(item.content, str) or not self._answers:
+        if item is None or item.text is None or not self._answers:
             return
         if self._consider_pair(done, item, matches, match):
             return
@@ -185,8 +198,8 @@ class SwapCheck:
             return
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
-            text = _with(item.content, own, terms, self._lexicons[group])
-            self._swapped.append(_SwappedItem(done, replace(item, content=text), group, entity))
+            changed = _edited(item, _swaps(own, terms, self._lexicons[group]))
+            self._swapped.append(_SwappedItem(done, changed, group, entity))
 
     def _consider_pair(
         self, done: Explained, item: Item, matches: Sequence[Match], match: Match
@@ -200,13 +213,17 @@ class SwapCheck:
         home = self._reference_with(partner, match.group) if partner is not None else None
         if home is None:
             return False
-        changed = text
-        for one in sorted(matches, key=lambda one: -one.start):
-            word = self._partners.partner(one.surface, text[one.end :])
-            if one.group == match.group and word is not None:
-                changed = f"{changed[: one.start]}{word}{changed[one.end :]}"
+        words = [(one, self._partners.partner(one.surface, text[one.end :])) for one in matches]
+        changed = _edited(
+            item,
+            [
+                (one.start, one.end, word)
+                for one, word in words
+                if one.group == match.group and word is not None
+            ],
+        )
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
-        self._swapped.append(_SwappedItem(done, replace(item, content=changed), *home))
+        self._swapped.append(_SwappedItem(done, changed, *home))
         return True
 
     def _reference_with(self, word: str, group: str) -> tuple[str, str] | None:
@@ -292,12 +309,16 @@ class _Lexicon:
         return term.lower().endswith("s") == surface.lower().endswith("s")
 
 
-def _with(text: str, matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> str:
-    """The text with every match replaced by a term, in the capitals of the match."""
-    for match in sorted(matches, key=lambda one: -one.start):
+def _edited(item: Item, edits: Iterable[Edit]) -> Item:
+    content, second_at = edited(item.content, item.second_at, edits)
+    return replace(item, content=content, second_at=second_at)
+
+
+def _swaps(matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> Iterator[Edit]:
+    """Edits that replace every match by a term, in the capitals of the match."""
+    for match in matches:
         term = next((one for one in terms if lexicon.agrees(one, match.surface)), terms[0])
-        text = f"{text[: match.start]}{_with_case_of(match.surface, term)}{text[match.end :]}"
-    return text
+        yield match.start, match.end, _with_case_of(match.surface, term)
 
 
 def _with_case_of(surface: str, term: str) -> str:

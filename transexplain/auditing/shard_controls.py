@@ -43,7 +43,7 @@ class ShardControls:
             self._randomised.consider(done)
         if sampled and self._regions is not None:
             self._regions.consider(done)
-        if not matches or not isinstance(item.content, str):
+        if not matches or item.text is None:
             return
         random = generator("check", check.seed, item.id)
         match = matches[int(random.integers(len(matches)))]

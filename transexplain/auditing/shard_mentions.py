@@ -10,7 +10,13 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_finder import EntityFinder, Region, unrecognised
 from transexplain.analysis.groups.entity_totals import Stratum
-from transexplain.analysis.groups.mention_matching import Match, Spans, matcher_of, mentions_of
+from transexplain.analysis.groups.mention_matching import (
+    Match,
+    Spans,
+    matcher_of,
+    mentions_of,
+    within_texts,
+)
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ItemError
 from transexplain.evaluating.metrics.rationale_regions import Region as Marked
@@ -25,7 +31,7 @@ from transexplain.types.items import (
 )
 from transexplain.types.label_sets import label_set
 from transexplain.types.overlaps import Overlaps
-from transexplain.types.pairs import DIVIDER
+from transexplain.types.pairs import texts_of
 from transexplain.types.plans import GENERATED, AuditPlan
 from transexplain.types.token_labels import TaggedSpan
 from transexplain.types.tokens import NO_WORD, Tokens
@@ -91,8 +97,7 @@ class MentionCounter:
 
         It reads the texts of all of them together, for the `of` of each that comes next.
         """
-        texts = [self._text_of(one) for one in many]
-        errors = self._finder.read(texts)
+        errors = self._finder.read([self._text_of(one)[0] for one in many])
         return [
             one if error is None else _failed(one, error)
             for one, error in zip(many, errors, strict=True)
@@ -106,9 +111,10 @@ class MentionCounter:
         if outcome is None:
             return (), []
         marked = done.item.annotations if done.item else ()
-        found = self._finder.find(self._text_of(done), marked, outcome.meta)
+        text, second_at = self._text_of(done)
+        found = self._finder.find(text, marked, outcome.meta, second_at)
         if not attributions:  # no label is predicted, which is an answer too
-            groups = self._finder.groups_in(self._text_of(done), marked, outcome.meta)
+            groups = self._finder.groups_in(text, marked, outcome.meta, second_at)
             self._count_answers(done, outcome, groups, found.matches, found.matches, aggregate)
             return (), []
         if found.dropped:
@@ -131,12 +137,17 @@ class MentionCounter:
         self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
 
-    def _text_of(self, done: Explained) -> str | None:
-        """The item's text, also where nothing of it is explained; of an answered one the prompt."""
-        explained = done.attributions
-        outcome = done.outcome
-        text = explained[0].text if explained else None if outcome is None else outcome.text
-        return text.partition(DIVIDER)[0] if self._generates and text is not None else text
+    def _text_of(self, done: Explained) -> tuple[str | None, int | None]:
+        """The item's text, and where the second text of a pair begins in it.
+
+        Also where nothing of it is explained; of an answered one the prompt.
+        """
+        source = done.attributions[0] if done.attributions else done.outcome
+        if source is None:
+            return None, None
+        if self._generates and source.second_at is not None:
+            return texts_of(source.text, source.second_at)[0], None
+        return source.text, source.second_at
 
     def _count_answers(
         self,
@@ -210,10 +221,10 @@ class MentionCounter:
         recognised: Spans,
     ) -> None:
         """Count what the second lexicon finds, apart from the first one's mentions."""
-        text = self._text_of(done)
+        text, second_at = self._text_of(done)
         if self._second is None or text is None:
             return
-        matches = self._second.find(text, recognised)
+        matches = within_texts(self._second.find(text, recognised), second_at)
         for attribution in done.attributions:
             if present := mentions_of(attribution, matches):
                 magnitude = float(np.abs(attribution.relevance).sum())

@@ -157,10 +157,10 @@ class Guard:
         return TransExplainError(f"{type(error).__name__}: {self.blind.message(str(error))}")
 
     def _unread(self, item: Item) -> ItemFailure | None:
-        if not isinstance(self.blind, Blanked) or not isinstance(item.content, str):
+        if not isinstance(self.blind, Blanked) or item.text is None:
             return None
         try:
-            self.blind.read(item.id, item.content)
+            self.blind.read(item.id, item.text)
         except Exception as error:  # noqa: BLE001 - a hook may raise anything, and quote the text
             return ItemFailure(
                 item_id=item.id,

@@ -57,7 +57,7 @@ def prepare_attributions(
     source = AttributionSource(spec, requested)
     folder = snapshot_folder(snapshot_dir)
     try:
-        path = write_snapshot(source, spec, folder, attributed=True)
+        path = write_snapshot(source, spec, folder, ("attributions", "second_at"))
         files = source_files(source.files())
     except OSError as error:  # the readers have turned their own into DataSourceError
         raise unwritable(folder, error) from error
@@ -223,6 +223,7 @@ class AttributionSource:
                 id=name,
                 index=0,
                 content=first.text,
+                second_at=first.second_at,
                 label=first.label,
                 meta=first.meta,
                 sha256=None,
@@ -256,8 +257,8 @@ def _read(reader: RowReader, raw: RawRow, row: int) -> tuple[str, GivenAttributi
 
 def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) -> ItemError | None:
     """The reason why a row is not of the same item as those before it."""
-    own = ("text", "tokens", "prediction", "label", "logits", "meta", "cluster", "template")
-    for name in own if before else ():
+    names = "text second_at tokens prediction label logits meta cluster template"
+    for name in names.split() if before else ():
         if getattr(before[0], name) != getattr(given, name):
             return ItemError("contradiction", f"{name} differs from an earlier row of the same id")
     for one in before:
@@ -333,6 +334,7 @@ def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
         id=row["id"],
         index=row["index"],
         content=row["content"],
+        second_at=row["second_at"],
         label=row["label"],
         meta=json.loads(row["meta"]),
         cluster=row.get("cluster") or "",
@@ -348,7 +350,8 @@ def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
             logits=tuple(document["logits"]),
             truncated=False,
             positions=len(tokens),
-            text=row["content"],
+            text=content.content,
+            second_at=content.second_at,
             meta=content.meta,
         ),
         attributions=tuple(_attributions(plan, content, tokens, document["explained"])),
@@ -375,6 +378,7 @@ def _attributions(
             features=tokens,
             ledger=None,
             text=item.content,
+            second_at=item.second_at,
             notes=tuple(one["notes"]),
         )
 

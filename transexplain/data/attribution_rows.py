@@ -26,6 +26,7 @@ from transexplain.types.tokens import Token
 #: what a column means -> its names in a file, where none was given
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence"),
+    "second_at": ("second_at",),
     "tokens": ("tokens",),
     "offsets": ("offsets", "offset_mapping"),
     "scores": ("scores", "attributions"),
@@ -121,9 +122,10 @@ _NO_LOGIT = "the file gives no logit; the sum of the scores stands in its place"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenAttribution:
-    """The content of one row; the first eight fields are the same in every row of an item."""
+    """The content of one row; the first nine fields are the same in every row of an item."""
 
     text: str
+    second_at: int | None  #: see `pairs`
     tokens: Sequence[Token]
     prediction: str
     label: str | None
@@ -196,6 +198,7 @@ class RowReader:
         names = self._requested.meta
         return GivenAttribution(
             text=text,
+            second_at=self._second_at(cells, text),
             tokens=tokens,
             prediction=prediction,
             label=label,
@@ -222,6 +225,18 @@ class RowReader:
                 "run the audit again with the lexicon",
             )
         return text_of(given, column)
+
+    def _second_at(self, cells: Mapping[str, Any], text: str) -> int | None:
+        given = self._cell(cells, "second_at")
+        if given is None:
+            return None
+        if not isinstance(given, int | float) or not 1 <= given <= len(text) or given % 1:
+            raise ItemError(
+                "malformed-row",
+                f"column {self._columns['second_at']!r} holds {given!r:.40}, which is no place in "
+                f"the text's {len(text)} characters where a second text may begin",
+            )
+        return int(given)
 
     def _cell(self, cells: Mapping[str, Any], meaning: str) -> Any:
         return cells.get(self._columns[meaning]) if meaning in self._columns else None

@@ -175,14 +175,8 @@ class _Planning:
 
     def _columns(self) -> list[str]:
         """The columns that a snapshot of the same data has."""
-        spec = self.spec
-        given = {
-            "evidence": spec.evidence,
-            "annotations": spec.spans,
-            "template": spec.template,
-            "cluster": spec.cluster,
-        }
-        return [*snapshot.SCHEMA.names, *(name for name, one in given.items() if one is not None)]
+        cluster = [] if self.spec.cluster is None else ["cluster"]
+        return [*snapshot.SCHEMA.names, *snapshot.further_columns(self.spec), *cluster]
 
     def _notes(self, files: int, rows: int) -> Iterator[str]:
         yield (

@@ -292,6 +292,7 @@ def _item(
         id=name,
         index=index,
         content=content,
+        second_at=row.get("second_at"),
         label=row["label"],
         meta={} if (meta := row["meta"]) == "{}" else json.loads(meta),
         source=source,

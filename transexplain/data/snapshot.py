@@ -4,7 +4,7 @@ import hashlib
 import heapq
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -87,18 +87,19 @@ SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-#: of a source with the rationales that people marked
-_EVIDENCE = pa.field("evidence", pa.string())
-#: of a source that names the entities in its items
-_ANNOTATIONS = pa.field("annotations", pa.string())
-#: of a source whose rows name the template that they were made from
-_TEMPLATE = pa.field("template", pa.string())
+#: of a source with pairs, with rationales or entities that people marked, with attributions that
+#: were made elsewhere, or whose rows name the template that they were made from
+_FURTHER = {
+    "evidence": pa.string(),
+    "annotations": pa.string(),
+    "attributions": pa.string(),
+    "template": pa.string(),
+    "second_at": pa.int64(),
+}
 #: of rows that belong together: the number of the first of them
 _CLUSTER = pa.field("cluster", pa.string())
 #: what was found in the texts, as JSON beside the columns
 FOUND = b"near_duplicates"
-#: of attributions made elsewhere
-_ATTRIBUTIONS = pa.field("attributions", pa.string())
 
 
 def write_rows(
@@ -107,24 +108,19 @@ def write_rows(
     ids: DuplicateIds | None,
     clusters: Clusters | None = None,
     *,
-    marked: bool = False,
-    annotated: bool = False,
-    attributed: bool = False,
-    templates: bool = False,
+    further: Collection[str] = (),
 ) -> int:
     """Write the records to `path`, pass them to `ids` and `clusters`, return how many there were.
 
-    Their evidence is written where the source is `marked`, their annotations where `annotated`,
-    their attributions where `attributed`, their templates where `templates`.
+    `further` names the columns beside those that every snapshot has.
 
     The same records always give the same bytes (with one version of pyarrow). Raises OSError
     where they cannot be written.
     """
     rows = 0
-    schema = SCHEMA.append(_EVIDENCE) if marked else SCHEMA
-    schema = schema.append(_ANNOTATIONS) if annotated else schema
-    schema = schema.append(_ATTRIBUTIONS) if attributed else schema
-    schema = schema.append(_TEMPLATE) if templates else schema
+    schema = SCHEMA
+    for name in (one for one in _FURTHER if one in further):
+        schema = schema.append(pa.field(name, _FURTHER[name]))
     # No statistics: no search by value is made, and they would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
@@ -322,10 +318,23 @@ def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
     return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
 
 
+def further_columns(spec: DatasetSpec) -> list[str]:
+    """The columns that a snapshot has beside those of every one, by the reading options."""
+    given = {
+        "evidence": spec.evidence is not None,
+        "annotations": bool(spec.spans),
+        "template": spec.template is not None,
+        "second_at": isinstance(spec.text, tuple),
+    }
+    return [name for name, there in given.items() if there]
+
+
 def write_snapshot(
-    source: Source, spec: DatasetSpec, folder: Path, *, attributed: bool = False
+    source: Source, spec: DatasetSpec, folder: Path, more: Sequence[str] = ()
 ) -> Path:
     """Write every record into a file in `folder` that is named by its own sha256.
+
+    `more` are columns beside those that the reading options give.
 
     Raises DataSourceError for no rows or two of one id, OSError where it cannot be written.
     """
@@ -336,16 +345,9 @@ def write_snapshot(
             kept: Iterable[Record] = islice(records, spec.limit)
             if spec.sample is not None:
                 kept = sample(kept, spec.sample, spec.seed)
-            rows = write_rows(
-                kept,
-                temporary,
-                ids,
-                clusters,
-                marked=source.marked,
-                annotated=bool(spec.spans),
-                attributed=attributed,
-                templates=spec.template is not None,
-            )
+            marked = ["evidence"] if source.marked else []
+            further = {*further_columns(spec), *marked, *more}
+            rows = write_rows(kept, temporary, ids, clusters, further=further)
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")
         if ids is not None:

@@ -247,6 +247,7 @@ class Record:
     attributions: str | None = None  #: JSON, see `attribution_files.py`
     cluster: str | None = None  #: as the file has it; the snapshot numbers them, see `clusters.py`
     template: str | None = None
+    second_at: int | None = None  #: see `types.pairs`
 
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"

@@ -256,9 +256,12 @@ class RowReader:
         meta = meta_json({column: _or_fault(raw, column, faults) for column in columns.meta})
         cluster = _or_fault(raw, columns.cluster, faults)
         template = _or_fault(raw, columns.template, faults)
-        content = sha256 = evidence = annotations = None
+        content = second_at = sha256 = evidence = annotations = None
         try:
-            content, sha256 = self._content(raw, picture)
+            if self._root:
+                content, sha256 = self._content(raw, picture)
+            else:
+                content, second_at = self._text(raw)
             evidence = self._evidence(raw, content)
             annotations = self._annotations(raw, content)
         except ItemError as fault:
@@ -270,7 +273,7 @@ class RowReader:
         record = Record(
             name, index, content, label, meta, sha256, None, None, evidence, annotations
         )
-        return replace(record, cluster=cluster, template=template)
+        return replace(record, cluster=cluster, template=template, second_at=second_at)
 
     def _id(self, index: int, raw: Mapping[str, Any], faults: list[ItemError]) -> str:
         column = self._columns.id
@@ -291,8 +294,6 @@ class RowReader:
         self, raw: Mapping[str, Any], picture: RemotePath | None
     ) -> tuple[str, str | None]:
         column = self._columns.content
-        if not self._root:
-            return self._text(raw), None
         cell = raw[column]
         if isinstance(cell, PackedPicture):
             return f"{self._file}{cell.place}", cell.sha256
@@ -307,13 +308,11 @@ class RowReader:
             )
         return name, picture_digest(path, name)
 
-    def _text(self, raw: Mapping[str, Any]) -> str:
-        """The text, or both of a pair as one."""
+    def _text(self, raw: Mapping[str, Any]) -> tuple[str, int | None]:
+        """The text, or both of a pair in one, and where the second of these begins."""
         first, second = self._columns.content, self._columns.second
         text = text_of(raw[first], first)
-        if second is None:
-            return text
-        return joined(text, text_of(raw[second], second), (repr(first), repr(second)))
+        return (text, None) if second is None else joined(text, text_of(raw[second], second))
 
     def _evidence(self, raw: Mapping[str, Any], content: str) -> str | None:
         column = self._columns.evidence

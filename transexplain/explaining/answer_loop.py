@@ -90,7 +90,7 @@ def _explained(
     prompt = None if encoded_before else Prompt.of(item.content)
     seen, prompt = _picture(model, item, prompt)
     plain = item if prompt is None else _with_text(item, prompt.text)
-    encoded = read_prompt(model, plain, prompt)
+    encoded = read_prompt(model, plain)
     if seen is not None:
         encoded = replace(encoded, inputs={**encoded.inputs, PICTURE: seen.inputs[PICTURE]})
     own = None if prompt is None else prompt.continuation

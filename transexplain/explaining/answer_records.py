@@ -116,6 +116,7 @@ def record(
         "relevance": relevance,
         "features": reading.features[:read],
         "text": reading.text if kind == "masked" else _read_text(reading, read),
+        "second_at": reading.second_at if read > prompt else None,
         "rank": one.step or 0,
         "notes": notes,
     }

@@ -14,8 +14,7 @@ from transexplain.models.loaded_model import Encoded
 from transexplain.models.prompt_encoder import PICTURE
 from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.pairs import DIVIDER
-from transexplain.types.prompts import Prompt
+from transexplain.types.pairs import joined
 from transexplain.types.tokens import NO_WORD, Tokens
 
 
@@ -38,11 +37,12 @@ class Reading:
     asked: tuple[Asked, ...]
     features: Tokens  #: (T,) prompt and answer
     text: str | None  #: of both; None: the prompt was given as token numbers
+    second_at: int | None = None  #: see `pairs`; of an encoder-decoder, whose answer is a text
     answer_text: str
 
 
-def read_prompt(model: LanguageModel, item: Item, prompt: Prompt | None) -> Encoded:
-    """The prompt as the model takes it; `prompt` is None where the item holds token numbers.
+def read_prompt(model: LanguageModel, item: Item) -> Encoded:
+    """The prompt as the model takes it.
 
     Raises ItemError: an empty or too long prompt, or one without its mask.
     """
@@ -50,8 +50,6 @@ def read_prompt(model: LanguageModel, item: Item, prompt: Prompt | None) -> Enco
     if isinstance(made, ItemFailure):
         what = " (language models read a prompt whole)" if made.kind == "too-long" else ""
         raise ItemError(made.kind, made.message + what)
-    if prompt is not None and DIVIDER in prompt.text:
-        raise ItemError("malformed-row", "a prompt is one text; it holds U+001E, which divides two")
     return made
 
 
@@ -122,8 +120,8 @@ def _answer(
             "the target `continuation` needs a text: continuation:<text>, or a Prompt with one",
         )
     exact = target.exact or target.text is None
-    joined = exact or model.kind == "encoder-decoder"  # its answer begins a text of its own
-    return _continued(model, prompt, text if joined else _joined(prompt, text))
+    plain = exact or model.kind == "encoder-decoder"  # its answer begins a text of its own
+    return _continued(model, prompt, text if plain else _spaced(prompt, text))
 
 
 def _known(model: LanguageModel, tokens: Sequence[int]) -> list[int]:
@@ -133,7 +131,7 @@ def _known(model: LanguageModel, tokens: Sequence[int]) -> list[int]:
     return list(tokens)
 
 
-def _joined(prompt: Encoded, word: str) -> str:
+def _spaced(prompt: Encoded, word: str) -> str:
     """A word of a short form behind a prompt: with a space, where there is none yet."""
     text = prompt.item.content
     spaced = isinstance(text, str) and bool(text) and not text[-1].isspace() and word[:1].isalnum()
@@ -176,8 +174,8 @@ def _one_token(model: LanguageModel, prompt: Encoded, word: str, *, exact: bool)
     if model.kind == "masked":
         found = _filled(model, word)
     else:
-        joined = exact or model.kind == "encoder-decoder"
-        found = _continued(model, prompt, word if joined else _joined(prompt, word))
+        plain = exact or model.kind == "encoder-decoder"
+        found = _continued(model, prompt, word if plain else _spaced(prompt, word))
     if len(found) != 1:
         pieces = ", ".join(repr(_spelled(model, one)) for one in found)
         raise ItemError(
@@ -260,15 +258,16 @@ def _reading(
             text=front or None,
             answer_text="".join(pieces),
         )
-    divided = model.kind == "encoder-decoder"
-    at = len(front) + divided
-    behind = _behind(read, at, _words(tokens), begin=_spelled(model, model.start or 0), own=divided)
+    own = model.kind == "encoder-decoder"
+    text, at = joined(front, "".join(read)) if own else (front + "".join(read), len(front))
+    behind = _behind(read, at, _words(tokens), begin=_spelled(model, model.start or 0), own=own)
     return Reading(
         prompt=prompt,
         answer=tuple(answer),
         asked=tuple(asked),
         features=_one_behind_the_other(tokens, behind),
-        text=front + DIVIDER * divided + "".join(read) if front else None,
+        text=text if front else None,
+        second_at=at if own and front else None,
         answer_text="".join(pieces),
     )
 

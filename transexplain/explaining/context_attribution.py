@@ -41,7 +41,7 @@ class Answered:
         cls, model: LanguageModel, item: Item, prompt: Prompt, target: AnswerTarget
     ) -> "Answered":
         """The answer that a target means; raises ItemError."""
-        encoded = read_prompt(model, _item(item, prompt), prompt)
+        encoded = read_prompt(model, _item(item, prompt))
         reading = reading_of(model, encoded, target, prompt.continuation)
         if any(one.against is not None for one in reading.asked):
             raise ItemError("bad-target", "a contrast of two tokens is no answer")
@@ -51,7 +51,7 @@ class Answered:
     def log_probability(self, without: Sequence[str] = ()) -> float:
         """Of the whole answer in nats, behind the prompt without some of its parts."""
         left = self.prompt.without(without)
-        encoded = read_prompt(self.model, _item(self.item, left), left)
+        encoded = read_prompt(self.model, _item(self.item, left))
         fixed = AnswerTarget(spec="continuation", kind="continuation", ids=self.answer)
         reading = reading_of(self.model, encoded, fixed, None)
         asked = reading.asked

@@ -24,7 +24,6 @@ from transexplain.types.items import (
     Target,
 )
 from transexplain.types.label_sets import SeveralLabels, label_set
-from transexplain.types.pairs import DIVIDER
 from transexplain.types.plans import AT_POSITIONS, GENERATED, AuditPlan, Head
 from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
 from transexplain.types.scores import MethodSpec
@@ -124,7 +123,7 @@ class Request:
     def check(self, item: Item) -> None:
         """Raise ItemError for an item that the model's head cannot answer."""
         if self.scheme is not None:
-            self.scheme.check(item.content)
+            self.scheme.check(item)
 
     def classes_of(self, item: Item) -> tuple[int, ...] | None:
         """The classes that an item's label names; None: there is no label, or no such class.
@@ -138,8 +137,8 @@ class Request:
         if self.head == "span" and all(one.kind != "label" for one in self.targets):
             return (0,) if AnswerScheme().accepted(item.label) else None  # compared by their words
         if (scheme := self.scheme) is not None:
-            text = item.content if isinstance(item.content, str) else ""
-            types = {one.type for one in scheme.written(item.label, text)}
+            spans = scheme.written(item.label, item.text or "", item.second_at)
+            types = {one.type for one in spans}
             named = tuple(n for n, one in enumerate(scheme.types) if one in types)
             return named if len(named) == len(types) else None
         given: tuple[str, ...] = (item.label,)
@@ -171,16 +170,15 @@ class Request:
 
     def agreed(self, item: Item, found: Sequence[TaggedSpan]) -> Agreement | None:
         """How the answer to a question agrees with the given ones; None: there are none."""
-        if self.head != "span" or item.label is None or not isinstance(item.content, str):
+        if self.head != "span" or item.label is None or item.text is None:
             return None
         given, answer = AnswerScheme().accepted(item.label), found[0]
-        return agreement(item.content[answer.start : answer.end], given) if given else None
+        return agreement(item.text[answer.start : answer.end], given) if given else None
 
     def predicted(self, logits: NDArray[np.floating[Any]], item: Item) -> str:
         """What is predicted for an item by logits (C,)."""
         if self.head == GENERATED:
-            answer = str(item.content).partition(DIVIDER)[2]
-            expected = item.label is None or _plain(item.label) == _plain(answer)
+            expected = item.label is None or _plain(item.label) == _plain(item.texts[1])
             return GENERATED if expected else OTHERWISE
         floors = self.floors
         return self.named(
@@ -239,7 +237,7 @@ class Request:
         pinned = self.pinned.get(member.encoded.item.id)
         if pinned is not None:
             return [_spelled(scheme, pinned, member)]
-        return scheme.entities(logits, _tokens(member))
+        return scheme.entities(logits, _tokens(member), member.encoded.item.second_at)
 
     @property
     def run(self) -> Callable[..., BatchExplanation]:
@@ -294,7 +292,9 @@ def _spelled(scheme: "Scheme", span: TaggedSpan, member: Member) -> TaggedEntity
 def given_entities(scheme: "Scheme", member: Member) -> tuple[TaggedEntity, ...]:
     """The entities that the data says are in a text, those that were cut off left out."""
     item = member.encoded.item
-    spans = scheme.written(item.label, item.content) if item.label is not None else []
+    if item.label is None:
+        return ()
+    spans = scheme.written(item.label, item.content, item.second_at)
     found = (scheme.spelled(one, _tokens(member)) for one in spans)
     return tuple(one for one in found if one is not None)
 
@@ -311,7 +311,7 @@ def model_failure(item: Item, error: Exception, traceback: str = "") -> Explaine
     kind, message = "model-error", f"the model failed on item {item.id!r}: "
     if is_out_of_memory(error):
         kind = "out-of-memory"
-        shorter = "a smaller max_length or window, " if isinstance(item.content, str) else ""
+        shorter = "a smaller max_length or window, " if item.text is not None else ""
         message = (
             f"item {item.id!r} alone needs more memory than there is ({shorter}dtype bfloat16 or a "
             "device with more of it may help): "
@@ -335,8 +335,7 @@ def finished(
 
     `finite` says that everything is known to be.
     """
-    encoded, labels = member.encoded, member.labels
-    item = encoded.item
+    encoded, labels, item = member.encoded, member.labels, member.encoded.item
     answered = request.scheme is None
     own = logits if answered else logits[: encoded.length]
     if not (finite or (np.isfinite(own).all() and all(map(_is_finite, attributions)))):
@@ -361,7 +360,8 @@ def finished(
             logits=tuple(own.tolist()) if answered else (),
             truncated=encoded.truncated,
             positions=encoded.length,
-            text=item.content if isinstance(item.content, str) else None,
+            text=item.text,
+            second_at=item.second_at,
             source=item.source,
             meta=item.meta,
             raw_label=item.label,

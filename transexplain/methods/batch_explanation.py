@@ -241,7 +241,6 @@ def _record(
     if prefix:  # in full precision
         prefix = split(found.positions[row], features)[1]
     notes = found.notes[row] if found.notes else ()
-    content = encoded.item.content
     return Attribution(
         item_id=encoded.item.id,
         method=mark.method,
@@ -255,7 +254,8 @@ def _record(
         at=mark.at,
         features=features,
         ledger=None if found.ledgers is None else found.ledgers[row],
-        text=content if isinstance(content, str) else None,
+        text=encoded.item.text,
+        second_at=encoded.item.second_at,
         prefix_relevance=prefix,
         notes=(target.note, *notes) if target.note else tuple(notes),
         positions=target.positions,

@@ -1,8 +1,8 @@
 """A causal language model as what audits take: its one answer to a prompt, and how likely that is.
 
 The model goes on with a prompt, the likeliest token each time, and what it said is read behind the
-prompt as the second text of a pair is, behind U+001E. Its only logit is the log-probability of that
-answer. So whatever changes a prompt later (a name that is swapped) leaves the answer as it was.
+prompt as the second text of a pair is. Its only logit is the log-probability of that answer. So
+whatever changes a prompt later (a name that is swapped) leaves the answer as it was.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from transexplain.models.language_model import LanguageModel
 from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, failure
 from transexplain.models.prompt_encoder import PromptEncoder
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.pairs import DIVIDER, divided
+from transexplain.types.pairs import joined
 from transexplain.types.plans import GENERATED
 from transexplain.types.tokens import Tokens
 
@@ -52,7 +52,7 @@ class GeneratedCaller(Caller):
 
 
 class AnsweredEncoder(PromptEncoder):
-    """Encodes prompts with the answers to them; what stands behind U+001E is an answer given."""
+    """Encodes prompts with the answers to them; the second text of a pair is an answer given."""
 
     model: LanguageModel  #: that answers
     count: int  #: tokens of an answer at most
@@ -60,7 +60,7 @@ class AnsweredEncoder(PromptEncoder):
     def encode(
         self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
     ) -> list[Encoded | ItemFailure]:
-        """Each prompt with its answer, as one text that U+001E divides, or its failure.
+        """Each prompt with its answer, as a pair, or its failure.
 
         An answer without a token is the failure `empty-answer`; `joined-token` is one whose
         beginning the tokenizer joins with the prompt's end.
@@ -70,7 +70,7 @@ class AnsweredEncoder(PromptEncoder):
         given: dict[int, str] = {}
         for place, item in enumerate(items):
             try:
-                prompts[place] = replace(item, content=self._parted(item, place, given))
+                prompts[place] = self._parted(item, place, given)
             except ItemError as error:
                 found[place] = failure(item, error)
         made = super().encode([*prompts.values()], long_text=long_text, max_length=max_length)
@@ -87,13 +87,13 @@ class AnsweredEncoder(PromptEncoder):
                 found[place] = failure(items[place], error)
         return [found[place] for place in range(len(items))]
 
-    def _parted(self, item: Item, place: int, given: dict[int, str]) -> str:
+    def _parted(self, item: Item, place: int, given: dict[int, str]) -> Item:
         """The item's prompt; `given` gets the answer, where there is one."""
-        self._check_string(item.content)
-        prompt, *answer = divided(item.content)
+        self._check_string(item)
+        prompt, *answer = item.texts
         if answer:
             given[place] = answer[0]
-        return prompt
+        return replace(item, content=prompt, second_at=None)
 
     def _generated(self, prompts: Mapping[int, Encoded | ItemFailure]) -> dict[int, list[int]]:
         """The tokens behind each prompt; none where there is no room for any."""
@@ -139,10 +139,11 @@ class AnsweredEncoder(PromptEncoder):
                 "too-long",
                 f"prompt and answer are {len(ids)} tokens; the model takes {self.limit}",
             )
+        whole, second_at = joined(content, text)
         return Encoded(
-            item=replace(item, content=content + DIVIDER + text),
+            item=replace(item, content=whole, second_at=second_at),
             inputs=self._inputs(prompt, ids),
-            features=_behind_divider(tokens, len(before), content + DIVIDER + text),
+            features=_of_pair(tokens, len(before), whole),
             length=len(ids),
             truncated=False,
         )
@@ -176,7 +177,7 @@ class AnsweredEncoder(PromptEncoder):
         front = len(self._decoded(begun))
         for count in range(len(made), 0, -1):
             said = self._decoded([*begun, *made[:count]])[front:]
-            if said.strip() and DIVIDER not in said:
+            if said.strip():
                 ids, _ = self.read(content + said)
                 if ids == [*before, *made[:count]]:
                     return said
@@ -229,7 +230,7 @@ class NearbyAnswer:
         return logits
 
 
-def _behind_divider(tokens: Tokens, prompt: int, text: str) -> Tokens:
+def _of_pair(tokens: Tokens, prompt: int, text: str) -> Tokens:
     """The tokens of prompt and answer, the answer's one character and one word further on."""
     behind = (np.arange(len(tokens)) >= prompt) & ~tokens.special
     shift = behind.astype(np.int32)

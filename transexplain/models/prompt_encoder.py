@@ -92,8 +92,9 @@ class PromptEncoder(TextEncoder):
 
         Of a causal model without the special tokens at the end.
         """
-        self._check_string(text)
-        rows = self._tokenized([text], None)
+        item = Item(id="", index=0, content=text)
+        self._check_string(item)
+        rows = self._tokenized([item], None)
         (tokens,) = tokens_of([text], rows.encodings)
         ids = [int(one) for one in rows["input_ids"][0]]
         length = self._length(tokens)

@@ -26,7 +26,7 @@ from transexplain.models.loaded_model import (
 from transexplain.models.text_length import check_length, growth_of, in_windows
 from transexplain.models.token_spans import flat, tokens_of
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.pairs import DIVIDER, divided
+from transexplain.types.pairs import check_pair
 from transexplain.types.tokens import Token, Tokens
 
 MASK = "attention_mask"
@@ -194,7 +194,7 @@ class TextEncoder:
                 if isinstance(item.content, Mapping):
                     results[place] = self._given(item, room, long_text)
                 else:
-                    self._check_string(item.content)
+                    self._check_string(item)
                     strings.append((place, item))
             except ItemError as error:
                 results[place] = failure(item, error)
@@ -269,7 +269,8 @@ class TextEncoder:
         encoded = replace(encoded, inputs=inputs)
         return in_windows(encoded, room, long_text)
 
-    def _check_string(self, content: Any) -> None:
+    def _check_string(self, item: Item) -> None:
+        content = item.content
         if content is None:
             raise ItemError("null", "the text is null")
         if not isinstance(content, str):
@@ -290,14 +291,15 @@ class TextEncoder:
             content.encode()
         except UnicodeEncodeError as error:
             raise ItemError("invalid-utf8", f"the text is not valid Unicode: {error}") from error
-        divided(content)
+        if item.second_at is not None:
+            check_pair(item.texts)
 
     def _encode_strings(
         self, strings: list[tuple[int, Item]], room: int | None, long_text: LongText
     ) -> dict[int, Encoded | ItemFailure]:
         results: dict[int, Encoded | ItemFailure] = {}
         for paired in (False, True):
-            some = [one for one in strings if (DIVIDER in one[1].content) == paired]
+            some = [one for one in strings if (one[1].second_at is not None) == paired]
             if some:  # never without a tokenizer, which `_check_string` refuses
                 results |= self._encode_alike(some, room, long_text, paired=paired)
         return results
@@ -311,12 +313,12 @@ class TextEncoder:
         paired: bool,
     ) -> dict[int, Encoded | ItemFailure]:
         """Texts, or pairs of texts. Of a pair that is too long the longer text is cut."""
-        contents = [item.content for _, item in strings]
-        rows = self._tokenized(contents, None if isinstance(long_text, Windows) else room)
+        items = [item for _, item in strings]
+        rows = self._tokenized(items, None if isinstance(long_text, Windows) else room)
         encodings = rows.encodings
         lengths = [len(one) for one in encodings]
-        seconds = [content.index(DIVIDER) + 1 for content in contents] if paired else ()
-        tokens = tokens_of(contents, encodings, seconds)
+        seconds = [item.second_at or 0 for item in items] if paired else ()
+        tokens = tokens_of([item.content for item in items], encodings, seconds)
         inputs, empty = self._inputs_of(rows, lengths), _without_tokens(tokens, lengths)
         results: dict[int, Encoded | ItemFailure] = {}
         for row, (place, item) in enumerate(strings):
@@ -347,10 +349,10 @@ class TextEncoder:
         bounds = pairwise(accumulate(lengths, initial=0))
         return [InputsOfText(arrays, begin, stop) for begin, stop in bounds]
 
-    def _tokenized(self, contents: Sequence[str], room: int | None) -> Any:
+    def _tokenized(self, items: Sequence[Item], room: int | None) -> Any:
         """What the tokenizer makes of texts or of pairs, cut to `room` positions."""
         assert self.tokenizer is not None
-        sides = zip(*(divided(content) for content in contents), strict=True)
+        sides = zip(*(item.texts for item in items), strict=True)
         with self._lock, panics_as_errors():
             return self.tokenizer(
                 *map(list, sides),

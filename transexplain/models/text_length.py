@@ -16,7 +16,6 @@ from transexplain.errors import ItemError, ModelLoadError
 from transexplain.models.configs import read_json
 from transexplain.models.loaded_model import Encoded, LongText, Window, Windows
 from transexplain.types.items import PatchGrid, own_positions
-from transexplain.types.pairs import second_from
 from transexplain.types.tokens import Token
 
 #: tokenizers without a limit say 10^30
@@ -181,7 +180,7 @@ def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded
         return whole
     if isinstance(tokens, PatchGrid):
         raise TypeError("windows are for texts; this item is a picture")
-    front, back = _frame(tokens, second_from(whole.item.content))
+    front, back = _frame(tokens, whole.item.second_at)
     capacity = room - front - (whole.length - back)
     if capacity < 1:
         raise ItemError(

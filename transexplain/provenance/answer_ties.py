@@ -14,7 +14,7 @@ from transexplain.explaining.item_loop import Silent, explain_again
 from transexplain.models.generated_answers import AnsweredEncoder
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Attribution, Item, ItemOutcome
-from transexplain.types.pairs import DIVIDER
+from transexplain.types.pairs import joined
 from transexplain.types.plans import GENERATED, AuditPlan
 from transexplain.types.token_labels import ANSWER, TaggedSpan, explained_characters
 
@@ -55,8 +55,7 @@ def tied_answer(
     if plan.model.head == "span":
         return _tied_span(model, request, tolerance, item, stored, made)
     if plan.model.head == GENERATED:
-        answer = (outcome.text or "").partition(DIVIDER)[2]
-        kept = answer if stored_as_written(plan) else None
+        kept = "".join(outcome.texts[1:]) if stored_as_written(plan) else None
         return _tied_words(model, request, tolerance, item, kept)
     return None
 
@@ -111,7 +110,7 @@ def _tied_words(
     """See `tied_answer`; `answer` is the stored one, None where it is not stored as it was."""
     encoder = model.encoder
     assert isinstance(encoder, AnsweredEncoder)
-    prompt, _, now = str(item.content).partition(DIVIDER)
+    prompt, now = item.texts
     if answer == now:
         return None
     try:
@@ -124,6 +123,7 @@ def _tied_words(
             return None
     except ItemError:
         return None
-    given = replace(item, content=f"{prompt}{DIVIDER}{answer}")
+    content, second_at = joined(prompt, answer)
+    given = replace(item, content=content, second_at=second_at)
     (again,) = explain_again(model, request, [(given, None)], observer=Silent())
     return Tie(again)

@@ -26,7 +26,6 @@ from transexplain.provenance.verification import (
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome
-from transexplain.types.pairs import DIVIDER
 from transexplain.types.plans import GENERATED, AuditPlan, Shard
 from transexplain.types.scores import EvaluationPlan
 
@@ -70,7 +69,7 @@ def differences(
         yield f"cannot be explained again: {reason}"
         return
     if said:
-        yield from _other_answer(outcome.text, made.outcome.text)
+        yield from _other_answer(outcome.texts, made.outcome.texts)
     scale = max(1.0, *map(abs, outcome.logits)) if outcome.logits else 1.0
     if len(outcome.logits) != len(made.outcome.logits):
         yield f"{len(made.outcome.logits)} logits, stored {len(outcome.logits)}"
@@ -97,9 +96,9 @@ def differences(
     largest.ties += swapped
 
 
-def _other_answer(stored: str | None, made: str | None) -> Iterator[str]:
+def _other_answer(stored: tuple[str, ...], made: tuple[str, ...]) -> Iterator[str]:
     if stored != made:
-        then, now = (str(one).partition(DIVIDER)[2] for one in (stored, made))
+        then, now = ("".join(one[1:]) for one in (stored, made))
         yield f"answers {now!r:.80}, stored {then!r:.80}"
 
 

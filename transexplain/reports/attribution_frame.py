@@ -83,6 +83,7 @@ def _whole(one: Attribution) -> Row:
         "at": one.at,
         "positions": one.relevance.size,
         "text": one.text,
+        "second_at": one.second_at,
     }
     if one.ledger is not None:
         found |= {

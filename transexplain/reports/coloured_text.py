@@ -17,7 +17,6 @@ from transexplain.reports.heatmap import RGB, colour, data_uri, tile
 from transexplain.reports.page import environment, storable
 from transexplain.reports.phrasing import signed
 from transexplain.types.items import Attribution, PatchGrid
-from transexplain.types.pairs import DIVIDER
 from transexplain.types.similarities import SimilarityAttribution
 from transexplain.types.words import Span, largest, spans_of
 
@@ -47,7 +46,9 @@ def token_html(
     Raises: TypeError for an image; ConfigurationError for an unknown palette or a bad scale.
     """
     text, spans = spans_of(attribution)
-    return spans_html(text, spans, scale=scale, palette=palette)
+    # put side by side, tokens are no pair
+    second_at = None if attribution.text is None else attribution.second_at
+    return spans_html(text, spans, scale=scale, palette=palette, second_at=second_at)
 
 
 def spans_html(
@@ -57,6 +58,7 @@ def spans_html(
     scale: float | None = None,
     palette: str = "blue-red",
     unread_from: int | None = None,
+    second_at: int | None = None,
 ) -> str:
     """As `token_html`, from a text and its words; what the model did not read is dimmed."""
     full = _scale(spans, scale)
@@ -67,13 +69,13 @@ def spans_html(
     stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
     for start, end, value in pieces(stop, spans):
         if value is None:
-            parts.append(_plain(text[start:end]))
+            parts.append(_plain(text, start, end, second_at))
         else:
             parts.append(_word(text[start:end], value, full, palette))
     if stop < len(text):
         parts.append(
             '<span class="tx-unread" style="opacity:.55" title="not read by the model: the text '
-            f'was too long">{_plain(text[stop:])}</span>'
+            f'was too long">{_plain(text, stop, len(text), second_at)}</span>'
         )
     return "".join([*parts, "</span>"])
 
@@ -136,9 +138,11 @@ def escape(text: str) -> str:
     return html.escape(storable(text), quote=True).replace("\r", "&#13;")
 
 
-def _plain(text: str) -> str:
-    """As `escape`, with a line between the texts of a pair."""
-    return escape(text).replace(DIVIDER, _LINE)
+def _plain(text: str, start: int, end: int, second_at: int | None) -> str:
+    """`escape` of these characters, with a line between the texts of a pair."""
+    if second_at is None or not start < second_at <= end:
+        return escape(text[start:end])
+    return escape(text[start : second_at - 1]) + _LINE + escape(text[second_at:end])
 
 
 _LINE = (
@@ -248,6 +252,7 @@ def marked_html(
     scale: float,
     unread_from: int | None = None,
     mentions: Sequence[MentionMark] = (),
+    second_at: int | None = None,
 ) -> Markup:
     """`text` with its words marked, for a page that has `marks_css`; everything is escaped.
 
@@ -257,6 +262,7 @@ def marked_html(
         scale: |relevance| that gets the full colour on the shared scale.
         unread_from: character from which the model read nothing; that part is dimmed.
         mentions: underlined, with their groups beside them; they do not overlap.
+        second_at: where the second text of a pair begins.
     """
     full = largest(spans)
     stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
@@ -267,14 +273,14 @@ def marked_html(
     for start, end, value in _cut(pieces(stop, spans), sorted({*begins, *ends})):
         if start in begins:
             parts.append(_mention_tag(text, begins[start]))
-        shown = _plain(text[start:end])
+        shown = _plain(text, start, end, second_at)
         parts.append(shown if value is None else _marked_word(shown, value, full))
         if end in ends:
             parts.append("</span>")
     if stop < len(text):
         parts.append(
             '<span class="tx-unread" title="not read by the model: the text was too long">'
-            f"{_plain(text[stop:])}</span>"
+            f"{_plain(text, stop, len(text), second_at)}</span>"
         )
     # every part is escaped above
     return Markup("".join([*parts, "</span>"]))

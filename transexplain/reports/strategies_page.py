@@ -137,7 +137,10 @@ def _picture(item: GalleryItem, root: str) -> Shown:
 def _text(item: GalleryItem) -> Markup:
     # spans_html escapes the text itself; on its own scale, since shapes are compared, not sizes
     words = item.explanations[0].words
-    return Markup(spans_html(item.text or "", words, unread_from=item.unread_from))
+    drawn = spans_html(
+        item.text or "", words, unread_from=item.unread_from, second_at=item.second_at
+    )
+    return Markup(drawn)
 
 
 def render_json(report: StrategyReport) -> str:

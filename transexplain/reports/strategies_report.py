@@ -296,4 +296,5 @@ def _item(one: Attribution, outcome: ItemOutcome) -> GalleryItem:
         source=outcome.source,
         explanations=(explanation,),
         more=0,
+        second_at=None if one.text is None else one.second_at,
     )

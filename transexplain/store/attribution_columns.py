@@ -225,11 +225,14 @@ class AttributionColumns:
     def records(
         self,
         ids: Sequence[str],
-        texts: Sequence[str | None],
+        texts: Sequence[tuple[str | None, int | None]],
         features: Sequence[Tokens | PatchGrid],
         places: Iterable[int] | None = None,
     ) -> Iterator[tuple[int, Attribution]]:
-        """(place of its item, attribution): all of them, or those at `places` among the N."""
+        """(place of its item, attribution): all of them, or those at `places` among the N.
+
+        Of each item `texts` are its text, and where the second text of a pair begins in it.
+        """
         words = {name: self.words(name) for name in WORDS}
         rank, index = self.ranks, self._index.tolist()
         logit, relevance, of = self.logit.tolist(), self.relevance(), self.of.tolist()
@@ -252,7 +255,8 @@ class AttributionColumns:
                     relevance=flat,
                     features=positions,
                     ledger=ledgers[place],
-                    text=texts[item],
+                    text=texts[item][0],
+                    second_at=texts[item][1],
                     prefix_relevance=prefix[place],
                     notes=notes[place],
                 ),

@@ -33,7 +33,22 @@ def item_columns(outcomes: Sequence[ItemOutcome]) -> dict[str, pa.Array]:
         "positions": col.ints([int(one.positions) for one in outcomes]),
         **{name: col.texts([*map(attrgetter(name), outcomes)]) for name in _TEXTS},
         "meta": col.names([json_text(one.meta) for one in outcomes]),
+        **second_column([one.second_at for one in outcomes]),
     }
+
+
+def second_column(places: Sequence[int | None]) -> dict[str, pa.Array]:
+    """Where second texts begin; no column where there is no pair."""
+    missing = np.array([one is None for one in places], dtype=bool)
+    if missing.all():
+        return {}
+    return {"second_at": col.ints([one or 0 for one in places], missing)}
+
+
+def seconds_of(columns: Mapping[str, pa.Array]) -> list[int | None]:
+    """The places that `second_column` was given."""
+    given = columns.get("second_at")
+    return [None] * len(columns["id"]) if given is None else given.to_pylist()
 
 
 def rows_of(columns: Mapping[str, pa.Array]) -> col.Ints:
@@ -51,6 +66,7 @@ def outcomes_of(columns: Mapping[str, pa.Array], rows: col.Ints) -> list[ItemOut
     found["truncated"] = columns["truncated"].to_pylist()
     found["positions"] = col.wide_ints(columns["positions"]).tolist()
     found["meta"] = [read_text(text) for text in col.text_list(columns["meta"])]
+    found["second_at"] = seconds_of(columns)
     keys = list(found)
     return [
         ItemOutcome(**dict(zip(keys, row, strict=True)))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from transexplain.store import part_columns as col
 from transexplain.store.attribution_columns import AttributionColumns
-from transexplain.store.item_columns import logits_of, outcomes_of, rows_of
+from transexplain.store.item_columns import logits_of, outcomes_of, rows_of, seconds_of
 from transexplain.store.mention_columns import mentions_of, read_text, scores_of
 from transexplain.store.part_columns import Ints
 from transexplain.store.position_columns import positions_of
@@ -79,6 +79,11 @@ class Part:
         return col.text_list(self._columns["text"])
 
     @cached_property
+    def seconds(self) -> list[int | None]:
+        """(N,) where the second texts of pairs begin in them."""
+        return seconds_of(self._columns)
+
+    @cached_property
     def outcomes(self) -> list[ItemOutcome]:
         """(N,) what the model says of them."""
         return outcomes_of(self._columns, self.rows)
@@ -140,7 +145,8 @@ class Part:
         if target is not None:
             targets = self.explained.words("target")
             places = [place for place, one in enumerate(targets) if one == target]
-        return self.explained.records(self.ids, self.texts, self.features, places)
+        texts = list(zip(self.texts, self.seconds, strict=True))
+        return self.explained.records(self.ids, texts, self.features, places)
 
     def classes(self, target: str) -> Iterator[tuple[int, tuple[str, str]]]:
         """(place of its item, (id, explained class)) of every attribution of a target."""

@@ -57,6 +57,7 @@ ITEM = (
     ("truncated", pa.bool_()),
     ("positions", pa.int32()),
     ("text", pa.string()),
+    ("second_at", pa.int32()),
     ("source", pa.string()),
     ("meta", pa.string()),
     ("tokens", _TEXTS),
@@ -161,6 +162,7 @@ def _items(part: Part) -> dict[str, Any]:
         "truncated": [one.truncated for one in outcomes],
         "positions": [one.positions for one in outcomes],
         "text": _clean(part.texts),
+        "second_at": part.seconds,
         "source": _clean(one.source for one in outcomes),
         "meta": [json_text(one.meta) or "{}" for one in outcomes],
     }

@@ -12,6 +12,7 @@ from transexplain.store import part_columns as col
 from transexplain.store.attribution_columns import WORDS, Attributed, attribution_columns
 from transexplain.store.codec import Features, grid_of
 from transexplain.store.columns import unescaped
+from transexplain.store.item_columns import second_column
 from transexplain.store.mention_columns import mention_columns, read_text, score_columns
 from transexplain.store.part_columns import Ints
 from transexplain.store.part_reading import Key, Part
@@ -77,6 +78,7 @@ def _items(items: Columns, rows: Ints, texts: Sequence[str | None]) -> dict[str,
         "text": col.texts(texts),
         "source": col.texts(_texts(items["source"])),
         "meta": col.names(meta),
+        **second_column(items["second_at"].to_pylist()),
     }
 
 

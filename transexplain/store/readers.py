@@ -4,7 +4,6 @@ What lies in parts and what lies in rows comes as one, in the order of the datas
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -16,6 +15,7 @@ from transexplain.store.database import Database
 from transexplain.store.part_reading import Part
 from transexplain.store.runs import require
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
+from transexplain.types.pairs import texts_of
 from transexplain.types.scores import MetricScore
 
 _Value = TypeVar("_Value")
@@ -145,37 +145,20 @@ def _together(rows: _Placed[_Value], inside: _Placed[_Value]) -> Iterator[_Value
 _PAIRS_AT_ONCE = 128  # items
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What one run says about an item."""
-
-    label: str | None
-    predicted: str
-    logits: tuple[float, ...]  #: (C,)
+#: what an earlier and a later run say about an item that both explained
+ItemPair = tuple[ItemOutcome, ItemOutcome]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ItemPair:
-    """One item that two runs explained."""
-
-    item_id: str
-    before: Answer
-    after: Answer
-    text_before: str | None  #: as the earlier run stored it
-    text: str | None  #: as the later run stored it
-
-
-def iter_pairs(db: Database, before: str, after: str) -> Iterator[tuple[ItemPair, ...]]:
+def iter_pairs(db: Database, before: str, after: str) -> Iterator[list[ItemPair]]:
     """Pages of the items that both runs explained, in the order of the later run's dataset.
 
     Raises ConfigurationError for an unknown run.
     """
-    for page in _both(db, before, after, _outcomes, lambda one: one):
-        yield tuple(_pair(earlier, later) for earlier, later in page)
+    yield from _both(db, before, after, _outcomes, lambda one: one)
 
 
-#: the class that an item is given, and its text as it is stored
-Prediction = tuple[str, str | None]
+#: the class that an item is given, and its text, or both of a pair, as stored; (): it is not
+Prediction = tuple[str, tuple[str, ...]]
 
 
 def iter_predictions(
@@ -187,10 +170,10 @@ def iter_predictions(
     """
 
     def of_part(part: Part) -> dict[str, Prediction]:
-        predictions = zip(part.predicted, part.texts, strict=True)
-        return dict(zip(part.ids, predictions, strict=True))
+        texts = map(texts_of, part.texts, part.seconds)
+        return dict(zip(part.ids, zip(part.predicted, texts, strict=True), strict=True))
 
-    for page in _both(db, before, after, of_part, lambda one: (one.predicted, one.text)):
+    for page in _both(db, before, after, of_part, lambda one: (one.predicted, one.texts)):
         yield from page
 
 
@@ -229,17 +212,3 @@ def explained_items(db: Database, run_id: str) -> Iterator[ItemOutcome]:
     inside = _of_parts(db, run_id, lambda part: enumerate(part.outcomes))
     found = _together(rows, inside)
     return (one for one in found if isinstance(one, ItemOutcome))
-
-
-def _pair(before: ItemOutcome, after: ItemOutcome) -> ItemPair:
-    return ItemPair(
-        item_id=after.item_id,
-        text_before=before.text,
-        text=after.text,
-        before=_answer(before),
-        after=_answer(after),
-    )
-
-
-def _answer(one: ItemOutcome) -> Answer:
-    return Answer(label=one.label, predicted=one.predicted, logits=one.logits)

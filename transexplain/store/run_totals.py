@@ -23,7 +23,6 @@ from transexplain.store.readers import iter_predictions
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
 from transexplain.store.schema import item, shard_aggregate
-from transexplain.types.pairs import DIVIDER
 from transexplain.types.relevance_sums import RelevanceSums
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
@@ -144,19 +143,15 @@ def other_predictions(
     for an unknown run.
     """
     common = other = 0
-    for (was, text_before), (now, text) in iter_predictions(db, before, after):
-        stored = text is not None and text_before is not None
+    for (was, texts_before), (now, texts) in iter_predictions(db, before, after):
+        stored = bool(texts and texts_before)
         if generated:
-            same = stored and (same_data or _prompt(text) == _prompt(text_before))
+            same = stored and (same_data or texts[0] == texts_before[0])
         else:
-            same = same_data or (stored and text == text_before)
+            same = same_data or (stored and texts == texts_before)
         common += same
-        other += same and (was != now or (generated and text_before != text))
+        other += same and (was != now or (generated and texts_before != texts))
     return common, other
-
-
-def _prompt(text: str | None) -> str:
-    return (text or "").partition(DIVIDER)[0]
 
 
 def conservation(

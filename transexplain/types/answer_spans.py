@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
 from transexplain.parsing import UnreadableError, read_json
-from transexplain.types.pairs import second_from
+from transexplain.types.items import Item
 from transexplain.types.token_labels import ANSWER, TaggedEntity, TaggedSpan
 from transexplain.types.tokens import Tokens
 
@@ -76,9 +76,11 @@ class AnswerScheme:
         """What is found."""
         return (ANSWER,)
 
-    def entities(self, logits: NDArray[np.floating[Any]], tokens: Tokens) -> list[TaggedEntity]:
-        """The answer that logits (T, 2) give, in the tokens of the context."""
-        places = _context(tokens)
+    def entities(
+        self, logits: NDArray[np.floating[Any]], tokens: Tokens, second_at: int | None = None
+    ) -> list[TaggedEntity]:
+        """The answer that logits (T, 2) give, in the tokens of the context, the second text."""
+        places = _context(tokens, second_at or 0)
         start, end = logits[places, 0][:, None], logits[places, 1][None, :]
         apart = places[None, :] - places[:, None]
         sums = np.where((apart >= 0) & (apart < LONGEST), start + end, -np.inf)
@@ -93,15 +95,14 @@ class AnswerScheme:
             return None
         return TaggedEntity(span=span, labels=(0, 1), positions=(int(inside[0]), int(inside[-1])))
 
-    def written(self, cell: str, text: str) -> list[TaggedSpan]:
+    def written(self, cell: str, text: str, second_at: int | None = None) -> list[TaggedSpan]:
         """The first answer of a cell: a text, a list of texts, or SQuAD's `{text, answer_start}`.
 
         Raises ItemError bad-label where the context does not have it.
         """
-        begins = second_from(text) or 0
         answers, at = _named(cell)
         answer = answers[0] if answers else ""
-        found = text.find(answer, begins + at) if answer else -1
+        found = text.find(answer, (second_at or 0) + at) if answer else -1
         if found < 0:
             raise ItemError("bad-label", f"the context does not hold the answer {answer[:80]!r}")
         return [TaggedSpan(start=found, end=found + len(answer), type=ANSWER)]
@@ -110,9 +111,9 @@ class AnswerScheme:
         """The answers that a cell gives, whether or not the context holds them; none: unknown."""
         return tuple(one for one in _named(cell)[0] if one.strip())
 
-    def check(self, content: object) -> None:
+    def check(self, item: Item) -> None:
         """Raise ItemError no-context for what is no pair."""
-        if second_from(content) is None:
+        if item.second_at is None:
             raise ItemError(
                 "no-context",
                 "question answering reads a question and its context: give a pair, (question, "
@@ -136,8 +137,7 @@ def _named(cell: str) -> tuple[list[str], int]:
     return [str(one) for one in texts if one is not None], start if type(start) is int else 0
 
 
-def _context(tokens: Tokens) -> NDArray[np.intp]:
-    begins = second_from(tokens.text) or 0
+def _context(tokens: Tokens, begins: int) -> NDArray[np.intp]:
     found = np.flatnonzero(~tokens.special & (tokens.starts >= begins))
     if not len(found):
         raise ItemError("no-context", "no token of the context is left")

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.types.pairs import second_from
+from transexplain.types.pairs import check_pair, joined, texts_of
 from transexplain.types.tokens import NO_WORD, Token, Tokens
 
 Unit = Literal["logits", "unit_relevance", "score"]
@@ -65,6 +65,7 @@ class Item:
     id: str
     index: int  #: row in the dataset
     content: Any  #: str | PIL.Image | array (H, W, 3) | mapping of encoded inputs
+    second_at: int | None = None  #: see `pairs`; of a pair given as a tuple it follows from that
     label: str | None = None  #: as the dataset spells it
     meta: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None  #: image path relative to the dataset's root
@@ -72,6 +73,28 @@ class Item:
     annotations: tuple[Annotation, ...] = ()
     cluster: str = ""  #: items of one author, thread or text share it; "": a cluster of its own
     template: str = ""  #: minimal pairs share it; "": it has none
+
+    @property
+    def text(self) -> str | None:
+        """The text, or both of a pair in one; None of a picture and the like."""
+        return self.content if isinstance(self.content, str) else None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The single text, or the two of a pair; none of a picture and the like."""
+        return texts_of(self.text, self.second_at)
+
+    def paired(self) -> "Item":
+        """The item with a tuple of two texts as a pair; any other as it is.
+
+        Raises ItemError empty-text where one of the two is blank.
+        """
+        given = self.content
+        if not isinstance(given, tuple) or [*map(type, given)] != [str, str]:
+            return self
+        check_pair(given)
+        content, second_at = joined(*given)
+        return replace(self, content=content, second_at=second_at)
 
     def __repr__(self) -> str:
         label = "" if self.label is None else f" label={self.label!r}"
@@ -210,6 +233,7 @@ class Attribution(_Pictured):
     features: Sequence[Token] | PatchGrid
     ledger: Ledger | None  #: None for methods without conservation
     text: str | None = None  #: original text
+    second_at: int | None = None  #: see `pairs`
     prefix_relevance: tuple[float, ...] = ()  #: images: relevance of the special positions
     notes: tuple[str, ...] = ()  #: what a reader has to know besides the numbers
     #: class -> probability that the model gives it, the largest first, at most 20 and the explained
@@ -263,10 +287,9 @@ class Attribution(_Pictured):
         if isinstance(self.features, PatchGrid):
             raise TypeError("by_text() is for texts; this attribution is of an image")
         own = own_positions(self.features)
-        second = second_from(self.text)
-        if second is None:
+        if self.second_at is None:
             return (float(self.relevance[own].sum()),)
-        behind = Tokens.of(self.features).starts >= second
+        behind = Tokens.of(self.features).starts >= self.second_at
         return tuple(float(self.relevance[own & one].sum()) for one in (~behind, behind))
 
     def __repr__(self) -> str:
@@ -313,9 +336,15 @@ class ItemOutcome:
     truncated: bool
     positions: int  #: T without padding
     text: str | None = None
+    second_at: int | None = None  #: see `pairs`
     source: str | None = None  #: image path relative to the dataset's root
     meta: Mapping[str, str] = field(default_factory=dict)
     raw_label: str | None = None  #: as the dataset spells it, whether or not it is a class
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """As they are stored: the single text, or the two of a pair; none: it has none."""
+        return texts_of(self.text, self.second_at)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,55 +1,54 @@
-"""Items that are two texts: a premise and a hypothesis, a question and an answer.
+"""Items that are two texts: a premise and a hypothesis, a prompt and the answer to it.
 
-Both stand in one string, divided by U+001E (record separator). So a position, a mention or a
-swapped word has one place in its item, stores and exports keep pairs as they keep texts, and which
-text a place belongs to follows from the string.
+Both stand in one string, so that a position, a mention or a swapped word has one place in its item.
+`second_at` beside the string is the character that the second text begins with; None: the string
+is a single text. One character stands between the two. It is never looked for.
 """
 
-from typing import Any
+from collections.abc import Iterable
 
 from transexplain.errors import ItemError
 
-DIVIDER = "\x1e"  #: white space to Python, to lexicons and to whatever cuts texts into words
-_NAMES = ("first", "second")
+BETWEEN = "\x1e"  #: white space to Python, to lexicons and to whatever cuts texts into words
+Edit = tuple[int, int, str]  #: characters of a text, from and to, and what takes their place
 
 
-def joined(first: str, second: str, names: tuple[str, str] = _NAMES) -> str:
-    """Two texts as one item; `names` stand for them in messages.
+def joined(first: str, second: str) -> tuple[str, int]:
+    """Two texts as one string, and where the second begins."""
+    return f"{first}{BETWEEN}{second}", len(first) + 1
 
-    Raises ItemError empty-text, or malformed-row where one of them holds the divider.
-    """
-    for name, text in zip(names, (first, second), strict=True):
+
+def check_pair(texts: Iterable[str]) -> None:
+    """Raise ItemError empty-text where one of two texts is blank."""
+    for name, text in zip(("first", "second"), texts, strict=True):
         if not text.strip():
             raise ItemError("empty-text", f"the {name} text of the pair is empty or blank")
-        if DIVIDER in text:
-            raise ItemError("malformed-row", f"the {name} text holds U+001E, which divides pairs")
-    return f"{first}{DIVIDER}{second}"
 
 
-def as_one(content: Any) -> Any:
-    """A tuple of two texts as one item; anything else as it is. Raises ItemError as `joined`."""
-    if isinstance(content, tuple) and [*map(type, content)] == [str, str]:
-        return joined(*content)
-    return content
+def texts_of(text: str | None, second_at: int | None) -> tuple[str, ...]:
+    """The single text, or the two of a pair; none of what has no text."""
+    if not text:
+        return ()
+    return (text,) if second_at is None else (text[: max(0, second_at - 1)], text[second_at:])
 
 
-def divided(text: str) -> tuple[str, ...]:
-    """The texts of an item: one, or the two of a pair.
+def in_a_line(text: str, second_at: int | None) -> str:
+    """A text, or the beginning of one, on a page: a bar between the texts of a pair."""
+    return " | ".join(filter(None, texts_of(text, second_at)))
 
-    Raises ItemError malformed-row where there are more, empty-text where one of two is blank.
+
+def edited(text: str, second_at: int | None, edits: Iterable[Edit]) -> tuple[str, int | None]:
+    """The text after edits, each in one of its texts, and where the second text begins then.
+
+    An edit that begins within the one before it is left out.
     """
-    parts = tuple(text.split(DIVIDER))
-    if len(parts) > 2:
-        raise ItemError("malformed-row", "the text holds U+001E, which divides pairs, twice")
-    if len(parts) == 2:
-        joined(parts[0], parts[1])
-    return parts
-
-
-def second_from(content: object) -> int | None:
-    """The character that the second text of a pair begins with.
-
-    None for what is no pair: a single text, and an item that is no text or was encoded before.
-    """
-    found = content.find(DIVIDER) if isinstance(content, str) else -1
-    return None if found < 0 else found + 1
+    parts, cursor, moved = [], 0, 0
+    for start, end, new in sorted(edits):
+        if start < cursor:
+            continue
+        parts += [text[cursor:start], new]
+        cursor = end
+        if second_at is not None and end < second_at:
+            moved += len(new) - (end - start)
+    whole = "".join([*parts, text[cursor:]])
+    return whole, None if second_at is None else second_at + moved

@@ -78,7 +78,7 @@ class AnswerAttribution(Attribution):
     """The relevance of the prompt and of earlier answer tokens for one token, or for all of them.
 
     `text` is the prompt and behind it the answer up to the last token that relevance can lie on;
-    of an encoder-decoder both are divided by U+001E, as the texts of a pair are.
+    of an encoder-decoder the two are a pair.
     """
 
     step: int | None  #: which token of the answer is explained, from 0; None: all, summed

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ItemError, TargetError
 from transexplain.parsing import UnreadableError, read_json
-from transexplain.types.items import ResolvedTarget, Target
+from transexplain.types.items import Item, ResolvedTarget, Target
 from transexplain.types.plans import AT_POSITIONS, Classification, ModelRef
 from transexplain.types.targets import ClassNames
 from transexplain.types.tokens import NO_WORD, Tokens
@@ -77,8 +77,11 @@ class LabelScheme:
             if one not in self.labels
         )
 
-    def entities(self, logits: NDArray[np.floating[Any]], tokens: Tokens) -> list[TaggedEntity]:
-        """The entities that logits (T, C) give a text, in reading order."""
+    def entities(
+        self, logits: NDArray[np.floating[Any]], tokens: Tokens, second_at: int | None = None
+    ) -> list[TaggedEntity]:
+        """The entities that logits (T, C) give a text, or both of a pair, in reading order."""
+        del second_at
         places = first_positions(tokens)
         chosen = np.argmax(logits[places], axis=1).tolist() if len(places) else []
         found: list[list[int]] = []  # numbers of words
@@ -125,12 +128,12 @@ class LabelScheme:
             else:
                 yield "", "" if label.upper() == _NONE else label
 
-    def check(self, content: object) -> None:
+    def check(self, item: Item) -> None:
         """Every text may have entities."""
 
-    def written(self, cell: str, text: str = "") -> list[TaggedSpan]:
+    def written(self, cell: str, text: str = "", second_at: int | None = None) -> list[TaggedSpan]:
         """The entities that a cell of the data names; raises ItemError bad-label."""
-        del text  # they are given by their characters
+        del text, second_at  # they are given by their characters
         try:
             read = read_json(cell)
         except UnreadableError:

@@ -17,6 +17,7 @@ from transexplain.analysis.groups.mention_matching import (
     mention_of_item,
     mention_of_region,
     mentions_of,
+    within_texts,
 )
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.error_frames import traceback_of
@@ -148,10 +149,6 @@ def unrecognised(item_id: str, index: int, error: ItemError) -> ItemFailure:
     )
 
 
-def _text_of(item: Item) -> str | None:
-    return item.content if isinstance(item.content, str) else None
-
-
 class EntityFinder:
     """Finds the entities of a plan's groups; `annotations` of other groups do not count."""
 
@@ -185,13 +182,19 @@ class EntityFinder:
         """
         stream = iter(items)
         while some := list(islice(stream, TOGETHER)):
-            for one, error in zip(some, self.read([_text_of(item) for item in some]), strict=True):
+            for one, error in zip(some, self.read([item.text for item in some]), strict=True):
                 yield one if error is None else unrecognised(one.id, one.index, error)
 
     def find(
-        self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
+        self,
+        text: str | None,
+        annotations: Sequence[Annotation],
+        meta: Mapping[str, str],
+        second_at: int | None = None,
     ) -> FoundEntities:
         """The entities of one item; `text` is None for a picture or graph.
+
+        `second_at`: where the second text of a pair begins in it.
 
         Raises ItemError `recogniser-error` where the recogniser fails on the text.
         """
@@ -222,9 +225,8 @@ class EntityFinder:
             for one in annotations
             if one.span is not None and one.group in self._groups
         ]
-        return FoundEntities(
-            (*found.kept, *named, *marked), found.dropped, self._whole(meta), spans
-        )
+        matches = within_texts((*found.kept, *named, *marked), second_at)
+        return FoundEntities(matches, found.dropped, self._whole(meta), spans)
 
     def _recognised(self, text: str) -> list[Recognised]:
         if self._recogniser is None:
@@ -232,10 +234,14 @@ class EntityFinder:
         return self._read[text] if text in self._read else self._recogniser.entities(text)
 
     def groups_in(
-        self, text: str | None, annotations: Sequence[Annotation], meta: Mapping[str, str]
+        self,
+        text: str | None,
+        annotations: Sequence[Annotation],
+        meta: Mapping[str, str],
+        second_at: int | None = None,
     ) -> set[str]:
         """The groups of one item, in whatever way it is in them; arguments and errors of `find`."""
-        found = self.find(text, annotations, meta)
+        found = self.find(text, annotations, meta, second_at)
         marked = {one.group for one in annotations} & self._groups
         return {one.group for one in found.matches} | {group for group, _ in found.whole} | marked
 

@@ -215,6 +215,11 @@ def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
     ]
 
 
+def within_texts(matches: Sequence[Match], second_at: int | None) -> tuple[Match, ...]:
+    """Those that lie in one text of a pair: words of both are no term together."""
+    return tuple(one for one in matches if second_at is None or not one.start < second_at < one.end)
+
+
 _latest: deque[tuple[tuple[EntityGroup, ...], Matching, Matcher]] = deque(maxlen=4)
 
 

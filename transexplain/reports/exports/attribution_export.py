@@ -67,7 +67,7 @@ def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
 def _without_content(row: Row) -> Row:
     """The row without content; without offsets, too, which reveal the lengths of words."""
     found = {**row, "id": str(row["idx"]), "meta": "{}"}
-    found |= {name: None for name in ("text", "offsets", "source") if name in row}
+    found |= {name: None for name in ("text", "second_at", "offsets", "source") if name in row}
     if "tokens" in row:
         found["tokens"] = [str(place) for place in range(len(row["tokens"]))]
     return found
@@ -109,6 +109,7 @@ def _positions(item: ItemOutcome, one: Attribution) -> Row:
 def _text(one: Attribution, tokens: Sequence[Token]) -> Row:
     return {
         "text": _clean(one.text),
+        "second_at": one.second_at,
         "tokens": [encodable(token.text) for token in tokens],
         "offsets": [[token.start, token.end] for token in tokens],
         "special": [token.special for token in tokens],
@@ -155,6 +156,7 @@ VERSION = 1  #: of the columns; rises when one changes its meaning or goes
 _NUMBERS = pa.list_(pa.float32())
 _TEXT = (
     ("text", pa.string()),
+    ("second_at", pa.int32()),
     ("tokens", pa.list_(pa.string())),
     ("offsets", pa.list_(pa.list_(pa.int32()))),
     ("special", pa.list_(pa.bool_())),

@@ -61,6 +61,7 @@ def _positions(part: Part) -> dict[str, Sequence[Any]]:
     tokens = [one for one in part.features if isinstance(one, Tokens)]
     return {
         "text": [_clean(text) for text in part.texts],
+        "second_at": part.seconds,
         "tokens": [[encodable(piece) for piece in one.texts] for one in tokens],
         "offsets": [np.stack([one.starts, one.ends], axis=1).tolist() for one in tokens],
         "special": [one.special.tolist() for one in tokens],
@@ -82,7 +83,8 @@ def _without_content(items: Mapping[str, Sequence[Any]], count: int) -> dict[str
     """The columns without content; without offsets, too, which reveal the lengths of words."""
     nothing = [None] * count
     found = dict(items)
-    found |= {name: nothing for name in ("text", "offsets", "source") if name in found}
+    names = ("text", "second_at", "offsets", "source")
+    found |= {name: nothing for name in names if name in found}
     if "tokens" in found:
         found["tokens"] = [[str(n) for n in range(len(one))] for one in found["tokens"]]
     return {**found, "id": [str(row) for row in found["idx"]], "meta": ["{}"] * count}

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from transexplain.reports.runs_compared.comparison_records import (
     AnswerChanges,
@@ -12,7 +11,6 @@ from transexplain.reports.runs_compared.comparison_records import (
 )
 from transexplain.store.readers import ItemPair
 from transexplain.types.items import Attribution
-from transexplain.types.pairs import DIVIDER
 from transexplain.types.plans import AT_POSITIONS, GENERATED, AuditPlan
 from transexplain.types.token_labels import explained_characters
 
@@ -86,7 +84,7 @@ class AnswerTotals:
         if same is None:
             self.unknown += 1
             return
-        old, new = pair.before, pair.after
+        old, new = pair
         labelled = old.label is not None and old.label == new.label
         was, now = (labelled and one.predicted == one.label for one in (old, new))
         for counts in (self._all, *(self._groups.setdefault(one, Counter()) for one in groups)):
@@ -113,13 +111,3 @@ class AnswerTotals:
                 for name, one in sorted(self._groups.items())
             ),
         )
-
-
-def prompt_of(content: Any) -> Any:
-    """The prompt of a stored text; anything else, such as hashes of its words, as it is."""
-    return content.partition(DIVIDER)[0] if isinstance(content, str) else content
-
-
-def said(text: str) -> str:
-    """The answer that stands behind the prompt of a stored text."""
-    return text.partition(DIVIDER)[2]

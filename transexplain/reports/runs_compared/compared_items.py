@@ -15,16 +15,14 @@ from transexplain.rank_correlation import rank_similarity
 from transexplain.reports.runs_compared.compared_answers import (
     AnswerTotals,
     FoundTotals,
-    prompt_of,
-    said,
 )
 from transexplain.reports.runs_compared.compared_plans import refuse, stored_texts
 from transexplain.reports.runs_compared.comparison_records import Disparity, Flip, LeastAlike
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
-from transexplain.types.items import Attribution, Mention, PatchGrid
-from transexplain.types.pairs import DIVIDER
+from transexplain.types.items import Attribution, ItemOutcome, Mention, PatchGrid
+from transexplain.types.pairs import in_a_line
 from transexplain.types.plans import AuditRun
 from transexplain.types.token_labels import explained_characters
 from transexplain.types.tokens import Token
@@ -129,7 +127,7 @@ class ClassPairs:
             self.without_agreement += 1
             return
         self.agreement.append(value)
-        one = LeastAlike(item_id=after.item_id, agreement=value, text=_beginning(text))
+        one = LeastAlike(item_id=after.item_id, agreement=value, text=text)
         _keep(self._least, (-value, -len(self.before), one), LEAST)
 
     @property
@@ -189,7 +187,8 @@ class Walk:
         if self.answers is not None:
             if self.same_data:  # other words are those of another answer
                 return True
-            texts = prompt_of(texts[0]), prompt_of(texts[1])
+            if all(one.texts for one in pair):
+                texts = pair[0].texts[:1], pair[1].texts[:1]
         if self.same_texts and all(texts):
             same = texts[0] == texts[1]
             self.other_content += not same
@@ -199,9 +198,9 @@ class Walk:
 
     def _contents(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
-    ) -> tuple[object, object]:
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What is stored of the content of either side; empty where nothing is."""
-        texts: tuple[object, object] = (pair.text_before, pair.text)
+        texts = pair[0].texts, pair[1].texts
         if self.same_texts and not all(texts):
             return _stored_words(before), _stored_words(after)
         return texts
@@ -225,7 +224,7 @@ class Walk:
         `groups` are those that it names. False: its explanations are of two answers.
         """
         self.common += 1
-        old, new = pair.before, pair.after
+        old, new = pair
         moved = self.found is not None and self.found.add(before, after)
         same: bool | None = True
         if self.answers is not None:
@@ -238,37 +237,37 @@ class Walk:
         return same is True
 
     def _count_labels(self, pair: ItemPair) -> None:
-        old, new = pair.before, pair.after
+        old, new = pair
         if old.label is not None and old.label == new.label:
             self.right[old.predicted == old.label, new.predicted == new.label] += 1
 
     def _count_flip(self, pair: ItemPair) -> None:
-        old, new = pair.before, pair.after
-        was, now, text = old.predicted, new.predicted, pair.text
+        old, new = pair
+        was, now, text = old.predicted, new.predicted, _beginning(new)
         if was == now:
             now += _ELSEWHERE if self.answers is None else _OTHERWISE
         self.flips[was, now] += 1
         margin = None if self.answers is not None else self._margin(pair)
-        if self.answers is not None and pair.text_before and text:
-            was = _beginning(said(pair.text_before)) or was
-            text, now = prompt_of(text), _beginning(said(text)) or now
+        if self.answers is not None and old.texts and new.texts:
+            was, now = (_cut(one.texts[-1]) or name for one, name in ((old, was), (new, now)))
+            text = _cut(new.texts[0])
         flip = Flip(
-            item_id=pair.item_id,
+            item_id=new.item_id,
             label=new.label,
             before=was,
             after=now,
             margin=margin,
-            text=_beginning(text),
+            text=text,
         )
         _keep(self._shown, (margin or 0.0, -self.common, flip), SHOWN)
 
     def _margin(self, pair: ItemPair) -> float | None:
-        names = self.classes[1]
-        predicted = pair.before.predicted, pair.after.predicted
-        if self.classes[0] != names or not pair.after.logits or not {*predicted} <= {*names}:
+        names, logits = self.classes[1], pair[1].logits
+        predicted = [one.predicted for one in pair]
+        if self.classes[0] != names or not logits or not {*predicted} <= {*names}:
             return None
         old, new = map(names.index, predicted)
-        return pair.after.logits[new] - pair.after.logits[old]
+        return logits[new] - logits[old]
 
     def add_explanations(
         self, before: Sequence[Attribution], after: Sequence[Attribution], text: str | None
@@ -318,13 +317,13 @@ def walk_pairs(db: Database, found: Walk, known: Sequence[Disparity] = (), *, fo
 
 
 def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
-    names = [pair.item_id for pair in page]
+    names = [after.item_id for _, after in page]
     before, after = (
         _by_item(results.iter_attributions(db, one, item_ids=names)) for one in found.ids
     )
     mentioned = [_by_item(results.iter_mentions(db, one, item_ids=names)) for one in found.ids]
     for pair in page:
-        name = pair.item_id
+        name = pair[1].item_id
         if not found.takes(pair, before.get(name, ()), after.get(name, ())):
             continue
         sides = before.get(name, ()), after.get(name, ())
@@ -332,7 +331,7 @@ def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
         if not found.add_item(pair, *sides, {one.group for one in new}):
             found.mentions.unpaired += len(old) + len(new)
             continue
-        found.add_explanations(*sides, pair.text)
+        found.add_explanations(*sides, _beginning(pair[1]))
         if old or new:
             found.mentions.add(old, new)
 
@@ -352,9 +351,12 @@ def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:
     return found
 
 
-def _beginning(text: str | None) -> str | None:
-    shown = None if text is None else text.replace(DIVIDER, " | ")
-    return shown if shown is None or len(shown) <= _TEXT else f"{shown[:_TEXT]}…"
+def _beginning(one: ItemOutcome) -> str | None:
+    return None if one.text is None else _cut(in_a_line(one.text, one.second_at))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
 
 
 def _keep(heap: list[tuple[float, int, Kept]], entry: tuple[float, int, Kept], places: int) -> None:

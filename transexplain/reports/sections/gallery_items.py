@@ -57,6 +57,7 @@ class GalleryItem:
     mentions: tuple[MentionMark, ...] = ()  #: where in `text`, in its order; they do not overlap
     shape: GraphShape | None = None  #: of a graph that is drawn; its words say the same
     about: str = ""  #: the text of a graph, a molecule's SMILES
+    second_at: int | None = None  #: see `pairs`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,6 +256,7 @@ def gallery_item(
         mentions=tuple(_marks(mentions, text[:CHARACTERS])) if placed else (),
         shape=shape,
         about=str(outcome.meta.get(TEXT, "")) if shape is not None else "",
+        second_at=outcome.second_at if placed else None,
     )
 
 
@@ -308,7 +310,7 @@ _RULES: Mapping[type, RedactionRules] = {
             "item_id": empty(""),
             "text": _blocks,
             "hidden": empty(0),
-            "unread_from": empty(None),
+            **dict.fromkeys(("unread_from", "second_at"), empty(None)),
             "source": empty(None),
             "shape": empty(None),
             "about": empty(""),
@@ -348,6 +350,7 @@ def _text_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
         scale=scale,
         unread_from=item.unread_from,
         mentions=item.mentions,
+        second_at=item.second_at,
     )
 
 
