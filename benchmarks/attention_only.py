@@ -8,7 +8,7 @@ feed-forward layers, behind the embeddings of a pretrained BERT. Here it has the
 `models/minilm-sst2` below --shared, which stay as they are, and is trained on the training part of
 each set in `text/` (or read from --out, where an earlier call left it): SST-2, and TweetEval's
 emotion and hate. Texts of the development or test part are explained for their label; tokens are
-replaced by UNK. Attention flow needs `pip install 'transexplain[flow]'`.
+replaced by UNK. Attention flow needs `pip install '.[flow]'`.
 """
 
 import argparse

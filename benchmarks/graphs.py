@@ -8,7 +8,7 @@ earlier call left it): digits as superpixels (`mnist_10k-*.gz` below --shared) a
 (`bace.csv`). Test graphs are explained by every method for their correct class. AUAC: nodes are
 added to an empty graph, most relevant first; AU-MSE: nodes are removed, smallest |relevance| first.
 Written to --out: models, test graphs as `graphs:DIR` reads them, tables, pictures. Needs
-`pip install 'transexplain[molecules,superpixels,flow]'`.
+`pip install '.[molecules,superpixels,flow]'`.
 """
 
 import argparse

@@ -5,8 +5,10 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +18,10 @@ import torch
 from explainer_samples import UNAIDED
 from matplotlib import pyplot
 from PIL import Image
+from tiny_language import byte_pairs, causal
 from tiny_models import bert, vit, wordpiece
+from tiny_towers import processor, tokenizer
+from tiny_towers import towers as two_towers
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
@@ -133,7 +138,7 @@ def test_errors_are_raised_or_recorded(text_model) -> None:
 
 def test_long_texts_are_cut_or_refused(text_model) -> None:
     long = "good " * 20_000
-    (one,) = te.explain(text_model, long)
+    (one,) = te.explain(text_model, long, long_text="truncate")
     assert len(one.features) == 20
     found = te.explain(text_model, [long, "good"], on_error="record", long_text="error")
     assert found[0].kind == "too-long"
@@ -430,3 +435,71 @@ def test_no_module_hides_a_public_function() -> None:
     """An import of a module `transexplain.explain` would put it in the place of the function."""
     modules = {module.name for module in pkgutil.iter_modules(te.__path__)}
     assert modules & set(te.__all__) == {"render"}  # itself public
+
+
+def test_a_cut_text_is_warned_of_once_and_says_so(text_model) -> None:
+    long = "good " * 400
+    with pytest.warns(UserWarning, match="item '1' is longer than the model reads") as warned:
+        found = te.explain(text_model, ["a film", long, long])
+    assert len(warned) == 1
+    assert [one.truncated for one in found] == [False, True, True]
+    read = len("good " * (len(found[1].features) - 2)) - 1
+    assert f"(truncated: {read} of 2,000 characters read)" in repr(found[1])
+    assert "truncated" not in repr(found[0])
+    for asked in ({"long_text": "truncate"}, {"long_text": "window"}, {"max_length": 8}):
+        te.explain(text_model, long, **asked)  # a warning would be an error here
+
+
+def test_other_loaded_models_name_the_function_that_fits(text_model) -> None:
+    language = te.load_language_model(causal(), byte_pairs())
+    towers = te.load_two_towers(two_towers(), tokenizer(), processor())
+    for function in (te.explain, te.evaluate, te.explain_by_methods):
+        with pytest.raises(ConfigurationError, match=r"te.explain_answers\(model, prompt\)"):
+            function(language, "a film")
+        with pytest.raises(ConfigurationError, match=r"te.explain_similarity\("):
+            function(towers, "a film")
+    with pytest.raises(ConfigurationError, match=r"te.explain_answers\("):
+        te.load_model(language)
+    with pytest.raises(ConfigurationError, match=r"te.explain\(model, items\)"):
+        te.explain_answers(text_model, "a film")
+    with pytest.raises(ConfigurationError, match=r"te.explain\(model, items\)"):
+        te.explain_similarity(text_model, (picture(), "a film"))
+
+
+def _every_call(folder: Path) -> dict[str, Callable[[], Any]]:
+    """Each public function that runs a model, which it loads."""
+    words, both, pair = causal(), two_towers(), (picture(), "a film")
+    parts = {"first": "a", "last": "b"}
+
+    def model() -> Any:
+        return te.load_model(folder)
+
+    def language() -> Any:
+        return te.load_language_model(words, byte_pairs())
+
+    return {
+        "explain": lambda: te.explain(model(), "a film", "integrated-gradients"),
+        "explain_iter": lambda: te.explain_iter(model(), ["a film", "nice"]),
+        "encoded": lambda: te.explain(model(), {"input_ids": torch.tensor([2, 5, 3])}),
+        "wrap": lambda: te.explain(te.wrap(model().module, tokenizer=wordpiece()), "a film", "gae"),
+        "evaluate": lambda: te.evaluate(model(), ["a good film"], metrics="activation"),
+        "explain_by_methods": lambda: te.explain_by_methods(model(), "nice", methods="smoothgrad"),
+        "explain_answers": lambda: te.explain_answers(language(), "a film"),
+        "attribute_context": lambda: te.attribute_context(language(), parts, target="generate:2"),
+        "explain_similarity": lambda: te.explain_similarity(
+            te.load_two_towers(both, tokenizer(), processor()), pair
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", _every_call(Path()))
+def test_inference_mode_of_the_caller_changes_nothing(name: str, bert_dir: Path) -> None:
+    call = _every_call(bert_dir)[name]
+    expected = list(call())
+    with torch.inference_mode():
+        found = list(call())
+        assert torch.is_inference_mode_enabled()
+    for one, other in zip(found, expected, strict=True):
+        assert repr(getattr(one, "attributions", one)) == repr(
+            getattr(other, "attributions", other)
+        )

@@ -113,7 +113,7 @@ def test_a_method_without_its_package_is_refused_before_it_runs(
     assert extra in FEATURES
     bound(MethodSpec(name=name))
     missing(monkeypatch, package)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'transexplain\[{extra}\]'"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{extra}\]'"):
         bound(MethodSpec(name=name))
 
 
@@ -134,7 +134,7 @@ def test_verbs_say_it_before_a_model_is_loaded(
     code, printed = call(verb, str(spec))
     assert code == 2
     assert "igraph is not installed" in printed
-    assert "pip install 'transexplain[flow]'" in printed
+    assert "pip install '.[flow]'" in printed
 
 
 def test_an_evaluation_of_named_methods_refuses_and_one_of_all_leaves_out(
@@ -143,7 +143,7 @@ def test_an_evaluation_of_named_methods_refuses_and_one_of_all_leaves_out(
     missing(monkeypatch, "igraph")
     spec = make_audit(tmp_path, evaluation={"methods": ["attention-flow"], "metrics": ["pruning"]})
     code, printed = call("plan", str(spec))
-    assert code == 2 and "pip install 'transexplain[flow]'" in printed
+    assert code == 2 and "pip install '.[flow]'" in printed
     names = ("attention-flow", "gradient-x-input")
     monkeypatch.setattr("orchestrator.spec.evaluation_section.METHODS", names)
     spec = make_audit(tmp_path, evaluation={"methods": "all", "metrics": ["pruning"]})
@@ -168,5 +168,5 @@ def test_a_training_without_ignite_is_refused_and_keeps_its_checkpoints(
     code, printed = call("train", str(spec), "--restart")
     assert code == 2
     assert "ignite is not installed" in printed
-    assert "pip install 'transexplain[training]'" in printed
+    assert "pip install '.[training]'" in printed
     assert (output / "fit" / "checkpoint.safetensors").exists()

@@ -315,7 +315,7 @@ def test_wrong_requests(clip: TwoTowers, pairs: Any, options: Any, message: str)
 def test_wrong_targets_and_models(clip: TwoTowers) -> None:
     with pytest.raises(TargetError, match="'similarity' or 'cosine'"):
         te.explain_similarity(clip, PAIRS, target="predicted")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="load_two_towers"):
+    with pytest.raises(ConfigurationError, match=r"te\.explain\(model, items\)"):
         te.explain_similarity(clip.picture, PAIRS)  # type: ignore[arg-type]
 
 

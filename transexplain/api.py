@@ -1,12 +1,14 @@
 """The public interface: load a model, explain items, evaluate and render explanations."""
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import torch
 from scipy.special import expit, softmax
 
 from transexplain.data.picture_places import picture_at
@@ -17,7 +19,7 @@ from transexplain.explaining import Explained, Request, explain_items
 from transexplain.explaining.item_loop import Silent
 from transexplain.methods import METHODS, parameters_of
 from transexplain.models.load import load_model, wrap
-from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.loaded_model import LoadedModel, checked_model
 from transexplain.types.dataset_labels import BY_INDEX, label_mapping
 from transexplain.types.graphs import drawn_of
 from transexplain.types.items import Attribution, Compared, Item, ItemFailure
@@ -42,9 +44,16 @@ _OPTIONS = ("labels", "long_text", "max_length", "batch_tokens", "long_text_join
 #: options that are numbers of positions
 _COUNTS = ("max_length", "batch_tokens", "window", "stride")
 
+_CUT = (
+    "the text of item {0.item_id!r} is longer than the model reads: its first {0.positions:,} "
+    "positions were explained, and so for every such text. long_text='window' explains the whole, "
+    "long_text='error' refuses it, and long_text='truncate' does this without a warning"
+)
+
 __all__ = ["evaluate", "explain", "explain_iter", "load_model", "wrap"]
 
 
+@torch.inference_mode(False)
 def explain(
     model: LoadedModel,
     items: Any,
@@ -87,6 +96,7 @@ def explain(
     return list(_explained(model, given, method, target, on_error, params, pictured=pictured))
 
 
+@torch.inference_mode(False)
 def explain_iter(
     model: LoadedModel,
     items: Iterable[Any],
@@ -116,9 +126,13 @@ def _explained(
     """As `explain_iter`; where it is `pictured`, attributions know their pictures."""
     if on_error not in get_args(OnError):
         raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
+    unasked = not {"long_text", "max_length"} & params.keys()
     request = _request(model, method, target, params)
     numbered = (_as_item(model, content, index) for index, content in enumerate(items))
     for explained in explain_items(model, numbered, request):
+        if unasked and explained.outcome is not None and explained.outcome.truncated:
+            unasked = False
+            warnings.warn(_CUT.format(explained.outcome), stacklevel=4)
         if explained.failure is None:
             yield from _results(model, explained, pictured=pictured)
         elif on_error == "record":
@@ -127,6 +141,7 @@ def _explained(
             raise ItemError(explained.failure.kind, explained.failure.message)
 
 
+@torch.inference_mode(False)
 def evaluate(
     model: LoadedModel,
     items: Any,
@@ -151,7 +166,7 @@ def evaluate(
     """
     from transexplain.reports.evaluation import tables_of
 
-    _loaded(model)
+    checked_model(LoadedModel, model)
     made = (_as_item(model, content, row) for row, content in enumerate(_as_iterable(items)))
     given = [replace(one, index=n) if isinstance(one, Item) else one for n, one in enumerate(made)]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
@@ -221,7 +236,7 @@ def _request(
     params: dict[str, Any],
 ) -> Request:
     own = list(map(_classification, params.pop("classifications", ())))
-    names = class_names(_loaded(model).ref, own)
+    names = class_names(checked_model(LoadedModel, model).ref, own)
     specs: list[Any] = [target]
     if isinstance(target, Iterable) and not isinstance(target, str | Mapping):
         specs = list(target)
@@ -237,20 +252,6 @@ def _request(
         targets=tuple(parse_target(spec, names) for spec in specs),
         names=names,
         **options,
-    )
-
-
-def _loaded(model: Any) -> LoadedModel:
-    """`model`, if it is one that was loaded; ConfigurationError says how to load it."""
-    if isinstance(model, LoadedModel):
-        return model
-    if isinstance(model, str | Path):
-        raise ConfigurationError(
-            f"the model is the text {str(model)!r}: load it first, with load_model({str(model)!r})"
-        )
-    raise ConfigurationError(
-        f"the model is a {type(model).__name__}, which is not loaded: use what load_model gives of "
-        "a pipeline, or of a model with its tokenizer or image processor"
     )
 
 
@@ -334,6 +335,7 @@ def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure
         return ItemFailure(item_id=item.id, index=index, kind=error.kind, message=str(error))
 
 
+@torch.inference_mode(False)
 def explain_by_methods(
     model: LoadedModel,
     content: Any,
@@ -367,7 +369,7 @@ def explain_by_methods(
         METHODS[name]
     item = Item(id="0", index=0, content=content).paired()
     specs = (MethodSpec(name=name, params=dict(given.get(name, {}))) for name in names)
-    return [_compared(model, item, _request(_loaded(model), one, target, {})) for one in specs]
+    return [_compared(model, item, _request(model, one, target, {})) for one in specs]
 
 
 def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:

@@ -143,6 +143,11 @@ def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def installing(extra: str) -> str:
+    """The command that installs an extra; the package is on no index."""
+    return f"in a checkout of TransExplain, pip install '.[{extra}]'"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """ "; did you mean 'x'?" where a known name is near; "" where none is."""
     letters = {one.casefold(): one for one in known}

@@ -1,71 +1,69 @@
-"""Settings of the Python interpreter that are changed while some work is under way.
+"""Changes of the whole process while some work is under way: settings of Python and of libraries.
 
-They are those of the whole process: where several threads want one changed, the first to begin
-changes it and the last to end puts it back.
+Where several threads want the same change, the first to begin makes it and the last to end undoes
+it.
 """
 
 import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, TypeVar
-
-Value = TypeVar("Value")
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 _ALLOCATIONS = 50_000  #: records made between two garbage collections; Python's default is 700
 #: seconds after which a thread lets another one run: who comes back from a device has a batch to
 #: begin, and would wait for Python's usual 5 ms while the records of the last one are made
 _TURN = 0.0005
 
+Change = Callable[[], AbstractContextManager[None]]
 
-class _Setting(Generic[Value]):
-    """One setting, and how many blocks want it changed."""
 
-    def __init__(
-        self,
-        read: Callable[[], Value],
-        write: Callable[[Value], None],
-        changed: Callable[[Value], Value],
-    ) -> None:
-        self._read, self._write, self._changed = read, write, changed
-        self._before: list[Value] = []  # one while a block is under way
-        self._blocks = 0
-        self._lock = threading.Lock()
+def shared(change: Change) -> Change:
+    """The same change as blocks that may nest, and overlap in threads."""
+    lock, undo = threading.Lock(), ExitStack()
+    blocks = 0
 
     @contextmanager
-    def block(self) -> Iterator[None]:
-        with self._lock:
-            self._blocks += 1
-            if self._blocks == 1:
-                self._before.append(self._read())
-                self._write(self._changed(self._before[0]))
+    def block() -> Iterator[None]:
+        nonlocal blocks
+        with lock:
+            if not blocks:
+                undo.enter_context(change())
+            blocks += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._blocks -= 1
-                if not self._blocks:
-                    self._write(self._before.pop())
+            with lock:
+                blocks -= 1
+                if not blocks:
+                    undo.close()
+
+    return block
 
 
-_collections = _Setting(
-    gc.get_threshold,
-    lambda threshold: gc.set_threshold(*threshold),
-    lambda before: (max(before[0], _ALLOCATIONS), *before[1:]),
-)
-_turns = _Setting(sys.getswitchinterval, sys.setswitchinterval, lambda before: min(before, _TURN))
-
-
-def few_collections() -> AbstractContextManager[None]:
+@shared
+@contextmanager
+def few_collections() -> Iterator[None]:
     """A block in which garbage is looked for rarely.
 
     The records of a shard all stay, and a collection of everything reads through what torch and
     the model hold, too: at the default it took a third of the time of a text.
     """
-    return _collections.block()
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _ALLOCATIONS), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
-def short_turns() -> AbstractContextManager[None]:
+@shared
+@contextmanager
+def short_turns() -> Iterator[None]:
     """A block in which threads change after half a millisecond, where others wait."""
-    return _turns.block()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _TURN))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

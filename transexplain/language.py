@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
+import torch
+
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.explaining.answer_loop import AnswerRequest, Per
 from transexplain.explaining.answer_loop import explain_answers as _explain
@@ -13,7 +15,7 @@ from transexplain.methods.method_table import GRADIENT, RELEVANCE
 from transexplain.models.answer_reading import Value
 from transexplain.models.language_model import LanguageModel
 from transexplain.models.load_language import load_language_model
-from transexplain.models.loaded_model import failure
+from transexplain.models.loaded_model import checked_model, failure
 from transexplain.types.answer_targets import parse_answer_target
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import AnswerAttribution, Prompt
@@ -26,6 +28,7 @@ _OF_PICTURES = {*RELEVANCE, *GRADIENT}
 __all__ = ["attribute_context", "explain_answers", "load_language_model"]
 
 
+@torch.inference_mode(False)
 def explain_answers(
     model: LanguageModel,
     prompts: Any,
@@ -72,6 +75,7 @@ def explain_answers(
     return found
 
 
+@torch.inference_mode(False)
 def attribute_context(  # noqa: PLR0913 - options of a public function
     model: LanguageModel,
     prompts: Any,
@@ -143,10 +147,7 @@ def _request(
     window: int,
     params: Mapping[str, Any],
 ) -> AnswerRequest:
-    if not isinstance(model, LanguageModel):
-        raise ConfigurationError(
-            f"the model is a {type(model).__name__}: load it with load_language_model"
-        )
+    checked_model(LanguageModel, model)
     spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
     if "text" not in facts_of(spec.name).modalities:
         raise ConfigurationError(f"method {spec.name!r} is not for texts")

@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from transexplain.errors import ConfigurationError, did_you_mean
+from transexplain.errors import ConfigurationError, did_you_mean, installing
 
 
 class Registry(Mapping[str, str]):
@@ -54,7 +54,7 @@ def require(package: str, extra: str) -> None:
         return
     if found is None:
         raise ConfigurationError(
-            f"{package} is not installed, which this needs: pip install 'transexplain[{extra}]'"
+            f"{package} is not installed, which this needs: {installing(extra)}"
         )
 
 

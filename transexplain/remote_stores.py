@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from transexplain.addresses import HIDDEN
-from transexplain.errors import ConfigurationError, RemoteFileError
+from transexplain.errors import ConfigurationError, RemoteFileError, installing
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
@@ -158,7 +158,7 @@ def require_package(url: str) -> None:
     except ImportError:
         raise ConfigurationError(
             f"{store.package} is not installed, which {scheme_of(url)}:// needs: "
-            f"pip install 'transexplain[{store.extra}]'"
+            f"{installing(store.extra)}"
         ) from None
 
 

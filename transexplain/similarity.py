@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
+
 from transexplain.data.picture_places import picture_at
 from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.similarity_loop import PairRequest, explain_pairs
 from transexplain.methods import facts_of, parameters_of
 from transexplain.models.load_towers import load_two_towers
-from transexplain.models.loaded_model import failure
+from transexplain.models.loaded_model import checked_model, failure
 from transexplain.models.two_towers import Likeness, TwoTowers
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.scores import MethodSpec
@@ -21,6 +23,7 @@ _OPTIONS = ("long_text", "max_length", "batch_tokens")
 _SIDES = ("picture", "text")
 
 
+@torch.inference_mode(False)
 def explain_similarity(
     model: TwoTowers,
     pairs: Any,
@@ -77,10 +80,7 @@ def explain_similarity(
 def _request(
     model: Any, method: str | MethodSpec, target: Any, params: dict[str, Any]
 ) -> PairRequest:
-    if not isinstance(model, TwoTowers):
-        raise ConfigurationError(
-            f"the model is a {type(model).__name__}: load it with load_two_towers"
-        )
+    checked_model(TwoTowers, model)
     if target not in get_args(Likeness):
         raise TargetError(
             f"the target of a pair is 'similarity' or 'cosine', not {target!r:.80}; to contrast "

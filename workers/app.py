@@ -7,6 +7,7 @@ else lies on a queue is refused before Celery sees it, see `message_guard`.
 
 import os
 import ssl
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,7 +18,7 @@ from celery.app.defaults import SETTING_KEYS
 from kombu import Exchange, Queue
 
 from transexplain.addresses import check_broker_url
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
 from workers.control_guard import EVENTS
 from workers.guarded_connections import GuardedAmqp, OnRefused, log_refusal
@@ -105,7 +106,14 @@ def __getattr__(name: str) -> Celery:
     """`app`, for `celery -A workers.app`: made by the settings of the environment, once."""
     if name != "app":
         raise AttributeError(f"module {__name__} has no {name}")
-    made = make_app(Settings.from_environment())
+    try:
+        made = make_app(Settings.from_environment())
+    except TransExplainError as error:
+        if click.get_current_context(silent=True) is None:
+            raise
+        # Celery's command line would print its traceback
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
     globals()["app"] = made
     return made
 

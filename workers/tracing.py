@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from transexplain.errors import installing
 from transexplain.store.runs import Claim
 from transexplain.types.observer import Observer
 from transexplain.version import __version__
@@ -67,8 +68,8 @@ class _Tracing:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError:
             log.warning(
-                "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: "
-                "pip install 'transexplain[tracing]'"
+                "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: %s",
+                installing("tracing"),
             )
             return
         resource = Resource.create()

@@ -52,5 +52,5 @@ def test_what_is_no_picture_and_a_missing_package_say_so(monkeypatch: pytest.Mon
     with pytest.raises(ConfigurationError, match="of finite numbers"):
         superpixels(np.full((8, 8), np.nan))
     monkeypatch.setitem(sys.modules, "skimage", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[superpixels\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[superpixels\]'"):
         superpixels(picture(0))

@@ -1,6 +1,8 @@
 """Steps that recur are replayed where that is sound, and give what eager code gives."""
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -496,3 +498,29 @@ def test_other_methods_are_compiled_too(bert: LoadedModel, method: str) -> None:
     (found,) = te.explain(bert, text, method, **SMALL[method])
     assert "compiled" in kept.ran()
     assert found.relevance == pytest.approx(wanted.relevance, rel=1e-9, abs=1e-12)
+
+
+_ENDING = """
+import atexit, time, torch
+from transexplain.engine import compiled
+from transexplain.engine.traced import traced
+
+def slow(plain, inputs):
+    print("begun", flush=True)
+    time.sleep(1)
+    print("compiled", flush=True)
+    return plain
+
+compiled.compiled = slow
+given = [torch.ones(2), torch.ones(2)]
+plain = traced(lambda values, seed: [values * 2, values * seed], given)
+for _ in range(3):
+    compiled.Replay.of(plain, given, print).compile()
+atexit.register(print, "torch ends its own")
+"""
+
+
+def test_a_process_ends_behind_the_compilation_that_it_began_and_begins_no_other() -> None:
+    command = [sys.executable, "-c", _ENDING]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.split("\n") == ["begun", "compiled", "torch ends its own", ""]

@@ -455,3 +455,13 @@ def test_loading_in_threads_leaves_transformers_as_it_was(
         assert len(list(pool.map(lambda _: load_model(str(bert_dir)), range(4)))) == 4
     assert most == 1, "two models were loaded at once"
     assert PreTrainedModel.tie_weights is whole
+
+
+def test_a_head_of_another_size_names_both_shapes_and_the_classes(bert_dir: Path) -> None:
+    names = {str(index): name for index, name in enumerate(["bad", "so-so", "good", "great"])}
+    edit(bert_dir / "config.json", id2label=names, label2id={v: int(k) for k, v in names.items()})
+    width = load_file(bert_dir / "model.safetensors")["classifier.weight"].shape[1]
+    with pytest.raises(ModelLoadError) as refusal:
+        load_model(bert_dir)
+    for part in (f"(3, {width})", f"(4, {width})", "id2label names 4 classes"):
+        assert part in str(refusal.value)

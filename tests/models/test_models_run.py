@@ -10,7 +10,7 @@ from tiny_models import SIZES, Recorder, bert, hooks_of, text_items, vit, wordpi
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.input_layer import find_block
+from transexplain.models.input_layer import find_blocks
 from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 
@@ -217,7 +217,7 @@ class Bag(nn.Module):
 
 def test_without_repeated_layers_the_default_input_layer_is_the_words() -> None:
     module = Bag()
-    assert find_block(module) is None
+    assert find_blocks(module) == []
     model = wrap(module, modality="text", tokenizer=wordpiece())
     assert (model.default_at, model.input_layers, model.classes) == (
         "words",

@@ -102,7 +102,7 @@ def test_the_extra_is_named_where_it_is_missing(
     folder: Path, two_cards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[large\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[large\]'"):
         te.load_model(folder, device="spread")
 
 

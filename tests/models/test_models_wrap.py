@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import timm
 import torch
+import transformers
 from PIL import Image
+from tiny_language import byte_pairs, causal
 from tiny_models import bert, text_items, vit, wordpiece
 from torch import nn
 
+import transexplain as te
 from transexplain.errors import ModelLoadError
 from transexplain.models.assemble import unique_names
 from transexplain.models.load import wrap
@@ -106,3 +110,120 @@ def test_packed_weights_are_refused_by_name(package: str) -> None:
     expected = f"1 is a Linear4bit of {package.partition('.')[0]}, whose weights are packed"
     with pytest.raises(ModelLoadError, match=expected):
         wrap(module, modality="text", classes=("no", "yes"))
+
+
+class TorchEncoder(nn.Module):
+    """Torch's own encoder below a mean over the words, with a padding mask."""
+
+    def __init__(self, *, nested: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.words = nn.Embedding(40, 16)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        hidden = self.encoder(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
+        weights = attention_mask[..., None].to(hidden.dtype)
+        return self.head((hidden * weights).sum(1) / weights.sum(1))
+
+
+def test_nested_tensors_stay_off_while_a_model_is_read_and_explained() -> None:
+    texts = ["film", "a good film [x] nice"]
+    relevance = []
+    for nested in (True, False):
+        module = TorchEncoder(nested=nested).eval()
+        model = wrap(module, tokenizer=wordpiece())
+        found = te.explain(model, texts)
+        assert [abs(one.ledger.gap) <= 5e-6 * one.ledger.magnitude for one in found] == [True, True]
+        te.evaluate(model, texts, metrics="activation")  # passes without gradients
+        relevance.append(np.concatenate([one.relevance for one in found]))
+        assert module.encoder.use_nested_tensor is nested
+    assert np.array_equal(*relevance)
+
+
+class Int8(torch.Tensor):
+    """Weights in 8 bits that are unpacked where they are used; nothing else reads them."""
+
+    @staticmethod
+    def __new__(cls, plain: torch.Tensor) -> "Int8":
+        return torch.Tensor._make_wrapper_subclass(cls, plain.shape, dtype=plain.dtype)
+
+    def __init__(self, plain: torch.Tensor) -> None:
+        self.scale = plain.abs().max() / 127
+        self.packed = (plain / self.scale).round().to(torch.int8)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return args[0]
+        raise NotImplementedError(f"Int8 has no {func}")
+
+
+@pytest.mark.parametrize("package", ["torchao.quantization", "of_my_own"])
+def test_packed_tensors_are_refused_by_name(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Int8, "__module__", package)
+    module = bert()
+    packed = Int8(module.classifier.weight.detach())
+    module.classifier.weight = nn.Parameter(packed, requires_grad=False)
+    with pytest.raises(ModelLoadError, match=r"classifier.weight.* Int8.*quantisation"):
+        wrap(module, tokenizer=wordpiece())
+
+
+def test_weights_made_in_inference_mode_are_refused() -> None:
+    with torch.inference_mode():
+        module = bert()
+    with pytest.raises(ModelLoadError, match=r"made inside torch\.inference_mode"):
+        wrap(module, tokenizer=wordpiece())
+
+
+@pytest.mark.parametrize("how", ["whole", "in place", "a layer", "forward", "DataParallel"])
+def test_a_compiled_or_parallel_module_is_explained_as_it_was_written(how: str) -> None:
+    plain = wrap(bert(), tokenizer=wordpiece())
+    module = bert()
+    given: nn.Module = module
+    if how == "whole":
+        given = torch.compile(module, backend=_never)
+    elif how == "in place":
+        module.compile(backend=_never)
+    elif how == "a layer":
+        layers = module.bert.encoder.layer
+        layers[0] = torch.compile(layers[0], backend=_never)
+    elif how == "forward":
+        module.forward = torch.compile(module.forward, backend=_never)
+    else:
+        given = nn.DataParallel(module)
+    model = wrap(given, tokenizer=wordpiece())
+    assert model.module is module
+    assert model.sites.block_name == plain.sites.block_name
+    for method in ("lrp", "gae", "occlusion"):
+        (one,), (other,) = (te.explain(each, "a good film", method) for each in (model, plain))
+        assert np.array_equal(one.relevance, other.relevance)
+    if how not in ("whole", "DataParallel"):  # it is compiled as before
+        with torch.no_grad(), pytest.raises(Exception, match="compiled after all"):
+            module(input_ids=torch.ones(1, 3, dtype=torch.long))
+
+
+def _never(graph: object, inputs: object) -> None:
+    raise AssertionError("compiled after all")
+
+
+def test_a_language_model_in_memory_names_the_function_that_fits() -> None:
+    with pytest.raises(ModelLoadError, match=r"load_language_model.*explain_answers"):
+        wrap(causal(), tokenizer=byte_pairs())
+
+
+def test_a_decoder_without_a_padding_token_names_the_remedy() -> None:
+    reads = byte_pairs()
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    ids = {"vocab_size": len(reads), "bos_token_id": 0, "eos_token_id": 0}
+    module = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**sizes, **ids))
+    with pytest.raises(ModelLoadError, match="set pad_token_id"):
+        wrap(module, tokenizer=reads)
+    module.config.pad_token_id = reads.pad_token_id
+    texts = ["a", "a longer text"]
+    together = te.explain(wrap(module, tokenizer=reads), texts)
+    alone = [te.explain(wrap(module, tokenizer=reads), text)[0] for text in texts]
+    for one, other in zip(together, alone, strict=True):
+        assert one.logit == pytest.approx(other.logit, abs=1e-5)

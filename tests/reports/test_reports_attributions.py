@@ -180,6 +180,6 @@ def test_a_missing_package_is_named_with_the_command(
     package: str, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    command = rf"{package} is not installed, .*pip install 'transexplain\[notebook\]'"
+    command = rf"{package} is not installed, .*pip install '\.\[notebook\]'"
     with pytest.raises(ConfigurationError, match=command):
         call(of_text())

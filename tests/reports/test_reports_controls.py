@@ -80,8 +80,6 @@ def test_all_three_controls_are_in_every_format(db: Database) -> None:
 def test_a_difference_that_survives_is_in_the_headline(db: Database) -> None:
     found = summary(db, gap=0.5)
     assert found.groups is not None and found.groups.randomised is not None
-    survivors = controls.surviving(found.groups.rows, found.groups.randomised)
-    assert {one.group for one in survivors} >= {"anns"}
     flagged = [one.text for one in found.headline if one.text.startswith("Relevance")]
     reported = "shows 100\u00a0% of it (95\u00a0% interval 100 to 100\u00a0%), too"
     assert any(f"{reported}: it is not only learnt." in one for one in flagged)
@@ -95,7 +93,6 @@ def test_a_fiftieth_of_a_difference_is_no_reason_to_doubt_it(db: Database) -> No
     assert found.groups is not None and found.groups.randomised is not None
     [row] = [one for one in found.groups.randomised.rows if one.group == "anns"]
     assert row.ratio is not None and 0.0 < row.ratio < 0.1
-    assert controls.surviving(found.groups.rows, found.groups.randomised) == []
     flagged = [one.text for one in found.headline if one.text.startswith("Relevance")]
     assert any("what the model learnt makes the difference" in one for one in flagged)
     assert not any("not only learnt" in one for one in flagged)

@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_named(call: Call, db: Database) -> None:
 def test_the_verb_names_its_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, printed = call("serve")
-    assert code == 2 and "pip install 'transexplain[serve]'" in printed
+    assert code == 2 and "pip install '.[serve]'" in printed
 
 
 def test_a_token_opens_and_nothing_else_does(serve: Serve, run_id: str) -> None:

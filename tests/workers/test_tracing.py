@@ -246,5 +246,5 @@ def test_without_the_extra_there_is_a_warning_and_work_goes_on(
     run_id = runs.create(db, prepared.plan, prepared.shards)
     bench = bench_of(db, prepared)
     assert [bench.work(run_id) for _ in range(2)] == ["done", "done"]
-    warned = [one for one in caplog.records if "transexplain[tracing]" in one.getMessage()]
+    warned = [one for one in caplog.records if "'.[tracing]'" in one.getMessage()]
     assert len(warned) == 1

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import redis
 from celery import Celery
+from celery.bin.celery import celery as celery_command
+from click.testing import CliRunner
 
+import workers.app
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from workers.app import PERIODIC, make_app
@@ -107,3 +110,17 @@ def test_beat_carries_out_the_tasks_of_its_schedule(caplog: pytest.LogCaptureFix
         scheduler.apply_async(scheduler.schedule[name])
     assert called == ["sweep", "tick"]
     assert "transexplain.sweep: nothing works" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("TRANSEXPLAIN_BROKER_URL", "http://x"), ("CELERY_CONFIG_MODULE", "no_such_module")],
+)
+def test_a_wrong_setting_is_one_line_of_celery(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    monkeypatch.delitem(vars(workers.app), "app", raising=False)
+    done = CliRunner().invoke(celery_command, ["-A", "workers.app", "worker"])
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert done.output.startswith("error: ") and value in done.output

@@ -1,18 +1,15 @@
 """Molecules as graphs of their atoms, read from SMILES by RDKit (extra `molecules`)."""
 
-import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.data.graph_files import write_graphs
 from transexplain.data.graph_structure import structure
-from transexplain.errors import DataSourceError, ItemError
+from transexplain.errors import ItemError
 from transexplain.registry import require
 
 _ELEMENTS = ("C", "N", "O", "S", "F", "Cl", "Br", "I", "P")
@@ -192,64 +189,3 @@ def scaffold_split(
         fitting = (part for part in (0, 1) if len(parts[part]) + len(places) <= room[part] + 1e-9)
         parts[next(fitting, 2)].extend(places)
     return tuple(np.array(sorted(part), dtype=np.intp) for part in parts)
-
-
-def write_molecules(
-    table: str | Path,
-    folder: str | Path,
-    *,
-    smiles: str = "smiles",
-    label: str | None = None,
-    split: tuple[float, float, float] | None = None,
-) -> list[Path]:
-    """Write the molecules of a CSV file as a folder of graphs that `graphs:DIR` reads.
-
-    Args:
-        table: UTF-8, comma-separated, with a header.
-        folder: is made; a molecule's id is its row, counted from 0.
-        smiles: name of the column of SMILES.
-        label: name of the column of classes; None: the graphs have no label.
-        split: shares of `train`, `valid` and `test`, which become folders below `folder`, apart by
-            scaffold; None: one folder.
-
-    Returns the folders. Raises DataSourceError for a missing column, for a SMILES that cannot be
-    read, naming its row, and for an empty part, ConfigurationError where RDKit is missing.
-    """
-    rows = list(_rows(Path(table), [smiles, *([label] if label else [])]))
-    graphs = []
-    for number, row in enumerate(rows):
-        try:
-            graph = molecule_graph(row[smiles])
-        except ItemError as error:
-            raise DataSourceError(f"{table}, row {number}: {error}") from error
-        graphs.append({**graph, "id": str(number), **({"label": row[label]} if label else {})})
-    place = Path(folder)
-    if split is None:
-        write_graphs(place, graphs, format="parquet")
-        return [place]
-    parts = scaffold_split([row[smiles] for row in rows], split)
-    for name, chosen in zip(SPLIT, parts, strict=True):
-        if not len(chosen):
-            raise DataSourceError(
-                f"{table}: no molecule is left for {name!r} in a split of {split}, for scaffolds "
-                "stay whole; give other shares, or split=None"
-            )
-    for name, chosen in zip(SPLIT, parts, strict=True):
-        write_graphs(place / name, [graphs[one] for one in chosen], format="parquet")
-    return [place / name for name in SPLIT]
-
-
-def _rows(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in wanted if name not in (reader.fieldnames or ())]
-            if missing:
-                raise DataSourceError(
-                    f"{path} has no column {missing[0]!r}; it has: "
-                    f"{', '.join(reader.fieldnames or ()) or 'none'}"
-                )
-            for row in reader:
-                yield {name: row[name] or "" for name in wanted}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataSourceError(f"{path} cannot be read: {error}") from error

@@ -6,7 +6,6 @@ operators in one kernel and does not round in between. A captured graph launches
 once, from and into memory that stays its own.
 """
 
-import atexit
 import logging
 import threading
 import time
@@ -27,8 +26,6 @@ OPTIONS: Mapping[str, Any] = {"pattern_matcher": False}
 _WARM_UP = 3  # calls before a capture, in which libraries allocate what they keep
 #: relative difference of outputs that another order of rounding may make, in half precision too
 _ROUNDING = 0.1
-
-_PATIENCE = 60.0  #: seconds that the end of the process waits for a compilation
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,17 +53,15 @@ class Replay:
         """Begin to compile, once, while replays go on; where that fails they stay as they are."""
         plain, self.plain = self.plain, None
         if plain is not None:
-            # in the context of who asked: what it logs belongs to the same shard
-            work = threading.Thread(
-                target=copy_context().run, args=(self._compile, plain), daemon=True
-            )
-            work.name = "compile-step"
-            work.start()
-            # a process that ends in the middle of a compilation may abort
-            atexit.register(work.join, _PATIENCE)
+            # in the context of who asked: what it logs belongs to the same shard. Python joins the
+            # thread before it ends, for a process that ends in the middle of a compilation aborts
+            work = copy_context().run
+            threading.Thread(target=work, args=(self._compile, plain), name="compile-step").start()
 
     def _compile(self, plain: Traced) -> None:
         with ONE_AT_A_TIME:
+            if not threading.main_thread().is_alive():
+                return  # the process is ending
             try:
                 found = compiled(plain, self.examples)
                 wanted = _outputs(plain, self.examples)

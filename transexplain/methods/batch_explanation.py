@@ -259,6 +259,7 @@ def _record(
         prefix_relevance=prefix,
         notes=(target.note, *notes) if target.note else tuple(notes),
         positions=target.positions,
+        truncated=encoded.truncated,
     )
 
 

@@ -4,6 +4,7 @@ loader.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.calling import Caller, dtype_name, logits_of
 from transexplain.models.graph_encoder import NodeEncoder, NodeProbe
+from transexplain.models.hub import digest_of_module
 from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.input_layer import Sites, find_embeddings
 from transexplain.models.input_layer_search import (
@@ -74,6 +76,10 @@ def attention_kernel(module: nn.Module) -> str:
     return " and ".join(sorted(names[one] for one in fused))
 
 
+#: what the source of a module in memory begins with
+IN_MEMORY = "module:"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
     """The origin of a module, for its ModelRef."""
@@ -82,6 +88,15 @@ class Origin:
     digest: str
     device: str
     files: tuple[SourceFile, ...] = ()  #: that the digest covers
+
+    @classmethod
+    def in_memory(cls, module: nn.Module) -> "Origin":
+        """Of a module in memory; ModelLoadError where no backward pass can read its weights."""
+        _refuse_packed(module)
+        _refuse_absent(module)
+        name = f"{type(module).__module__}.{type(module).__qualname__}"
+        digest = digest_of_module(module)
+        return cls(source=f"{IN_MEMORY}{name}", digest=digest, device=str(_device(module)))
 
 
 def assemble_text(
@@ -253,7 +268,13 @@ def _checked_text(
         _check_logits(module, logits_of(module, caller, inputs), classes, head)
         sites = text_sites(module, caller, embeddings, inputs)
     except FORWARD_ERRORS as error:
-        why = _foreign_tokens(embeddings, inputs) or f"fails on a short text: {error}"
+        why = _foreign_tokens(embeddings, inputs) or f"fails on two short texts: {error}"
+        if getattr(getattr(module, "config", None), "pad_token_id", 0) is None:
+            why += (
+                " (its configuration names no padding token, without which it takes one text at a "
+                "time: set pad_token_id there, in module.config or config.json, to that of the "
+                "tokenizer it was trained with)"
+            )
         raise ModelLoadError(f"{type(module).__name__} {why}") from error
     if sites is None:
         raise ModelLoadError(
@@ -326,19 +347,14 @@ def ref_of(module: nn.Module, modality: Any, classes: Sequence[str], origin: Ori
     )
 
 
-def refuse_unreadable_weights(module: nn.Module) -> None:
-    """Raise ModelLoadError where weights are packed, or in no memory."""
-    _refuse_packed(module)
-    _refuse_absent(module)
-
-
-#: packages whose layers keep weights in 4 or 8 bits and multiply in code of their own
+#: packages whose layers or tensors keep weights in 4 or 8 bits and multiply in code of their own
 _PACKED = ("bitsandbytes", "auto_gptq", "gptqmodel", "awq", "torchao", "hqq")
 
 
 def _refuse_packed(module: nn.Module) -> None:
-    """Raise ModelLoadError where a layer's weights are packed: no rule knows such a product."""
-    for name, part in module.named_modules():
+    """Raise ModelLoadError where weights are packed: no rule knows such a product."""
+    tensors = chain(module.named_parameters(), module.named_buffers())
+    for name, part in chain(module.named_modules(), tensors):
         package = type(part).__module__.partition(".")[0]
         if package in _PACKED:
             raise ModelLoadError(
@@ -349,8 +365,14 @@ def _refuse_packed(module: nn.Module) -> None:
 
 
 def _refuse_absent(module: nn.Module) -> None:
-    """Raise ModelLoadError where weights are in no memory: a backward pass needs all of them."""
+    """Raise ModelLoadError for weights that a backward pass cannot read: it needs all of them."""
     for name, one in module.named_parameters():
+        if one.is_inference():
+            raise ModelLoadError(
+                f"the weights {name} of {type(module).__name__} were made inside "
+                "torch.inference_mode(), and no gradient can pass them: load the model outside of "
+                "it, or by load_model, which leaves it"
+            )
         if one.is_meta:
             raise ModelLoadError(
                 f"the weights {name} of {type(module).__name__} are not in memory: they were moved "

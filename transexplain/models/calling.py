@@ -2,14 +2,16 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import BaseTorchFunctionMode
 
 from transexplain.errors import EngineError, ModelLoadError
+from transexplain.interpreter import shared
 from transexplain.registry import require
 from transexplain.types.plans import SPREAD, Modality
 
@@ -92,15 +94,57 @@ def _logits(output: Any) -> Tensor:
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Put `module` in eval mode; every part is back in its own mode afterwards."""
-    training = [part for part in module.modules() if part.training]
-    if training:
-        module.eval()
-    try:
+    """Put `module` in eval mode, with every operator to be seen; afterwards it is as it was.
+
+    What was compiled runs as it was written. Torch's own encoder leaves its nested tensors, which
+    no hook and no rule can read, where any mode of functions is on.
+    """
+    parts = list(module.modules())
+    training = [part for part in parts if part.training]
+    with ExitStack() as undo:
+        if any(map(_is_compiled, parts)):
+            undo.enter_context(_eagerly())
+        if any(isinstance(part, nn.TransformerEncoder) for part in parts):
+            undo.enter_context(BaseTorchFunctionMode())
+        if training:
+            module.eval()
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
+
+
+def _is_compiled(part: nn.Module) -> bool:
+    """Whether torch.compile was called on a module, by its `compile`, or on its forward."""
+    forward = vars(part).get("forward")
+    return (
+        part._compiled_call_impl is not None
+        or "_orig_mod" in part._modules
+        or hasattr(forward, "_torchdynamo_orig_callable")
+    )
+
+
+@shared
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):
         yield
-    finally:
-        for part in training:
-            part.training = True
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module that torch.compile or data parallelism was given."""
+    while (inner := module._modules.get(_WRAPPERS.get(type(module).__name__, ""))) is not None:
+        module = inner
+    return module
+
+
+#: classes of torch around a module -> where they hold it
+_WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+}
 
 
 def logits_of(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:

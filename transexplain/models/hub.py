@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,15 +12,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transexplain.errors import ModelLoadError
+from transexplain.interpreter import shared
 from transexplain.local_copies import local_folder
 from transexplain.models.configs import read_json
 from transexplain.remote_files import check_url, pinned
 from transexplain.remote_stores import hub_file, is_url
 from transexplain.types.plans import SourceFile
-
-_lock = threading.Lock()
-_inside = 0
-_before: tuple[int, bool] = (0, False)
 
 
 @contextmanager
@@ -38,43 +34,21 @@ def panics_as_errors() -> Iterator[None]:
         raise RuntimeError(f"the tokenizer broke: {error}") from error
 
 
+@shared
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and no advice below errors inside; the user's settings are back after.
+    """No progress bars and no advice below errors inside; the user's settings are back after."""
+    from transformers.utils import logging
 
-    Blocks may nest and overlap in threads: the first one in saves the settings and the last one
-    out puts them back.
-    """
-    _enter()
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
-        _leave()
-
-
-def _enter() -> None:
-    from transformers.utils import logging
-
-    global _inside, _before  # noqa: PLW0603  (transformers keeps its settings per process too)
-    with _lock:
-        if _inside == 0:
-            _before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
-            logging.set_verbosity_error()
-            logging.disable_progress_bar()
-        _inside += 1
-
-
-def _leave() -> None:
-    from transformers.utils import logging
-
-    global _inside  # noqa: PLW0603
-    with _lock:
-        _inside -= 1
-        if _inside == 0:
-            verbosity, bars = _before
-            logging.set_verbosity(verbosity)
-            if bars:
-                logging.enable_progress_bar()
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 _ID = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
@@ -252,13 +226,25 @@ def read_weights(files: Iterable[Path]) -> dict[str, Tensor]:
 def fill(module: torch.nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy `weights` into `module`; ModelLoadError names every key that does not fit."""
     own = module.state_dict()
-    wrong = [
-        f"{name} has shape {tuple(weights[name].shape)}, the model {tuple(own[name].shape)}"
-        for name in own.keys() & weights.keys()
-        if weights[name].shape != own[name].shape
-    ]
-    check_keys(own.keys() - weights.keys(), weights.keys() - own.keys(), sorted(wrong), where)
+    wrong = mismatches(
+        (name, weights[name].shape, own[name].shape) for name in own.keys() & weights.keys()
+    )
+    check_keys(own.keys() - weights.keys(), weights.keys() - own.keys(), wrong, where)
     module.load_state_dict(weights)
+
+
+def mismatches(
+    entries: Iterable[tuple[str, torch.Size, torch.Size]], classes: int | None = None
+) -> list[str]:
+    """Both shapes of each weight whose saved and built shape differ, for `check_keys`.
+
+    Where a weight is built for as many `classes` as the configuration names, that is said too.
+    """
+    differ = sorted(entry for entry in entries if entry[1] != entry[2])
+    wrong = [f"{name} has shape {tuple(a)}, the configuration {tuple(b)}" for name, a, b in differ]
+    if any(built[:1] == (classes,) != saved[:1] for _, saved, built in differ):
+        wrong[-1] += f": id2label names {classes} classes"
+    return wrong
 
 
 def check_keys(
@@ -329,6 +315,16 @@ def digest_of_module(module: torch.nn.Module) -> str:
     for name, tensor in sorted(module.state_dict().items()):
         if isinstance(tensor, Tensor):
             digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-            flat = tensor.detach().cpu().contiguous().flatten()
-            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+            digest.update(_bytes_of(name, tensor))
     return digest.hexdigest()
+
+
+def _bytes_of(name: str, tensor: Tensor) -> bytes:
+    try:
+        flat = tensor.detach().cpu().contiguous().flatten()
+        return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    except (RuntimeError, TypeError) as error:  # of a class with operators of its own
+        raise ModelLoadError(
+            f"the weights {name} are a {type(tensor).__name__}, whose numbers cannot be read: "
+            "load the model with plain tensors, without quantisation"
+        ) from error

@@ -26,6 +26,7 @@ from transexplain.models.configs import Budget, WeightSize
 from transexplain.models.hub import (
     check_keys,
     digests_of_folder,
+    mismatches,
     panics_as_errors,
     quiet,
     weight_files,
@@ -64,17 +65,23 @@ def load_folder(
     """
     modality = modality_of(config, str(folder))
     task = head_of_config(config) or modality
+    module, origin = _read(folder, task, source, dtype, device)
+    return assembled(folder, module, modality, origin)
+
+
+def _read(
+    folder: Path, task: str, source: str, dtype: torch.dtype, device: torch.device | None
+) -> tuple[nn.Module, Origin]:
+    """The module in `folder`, on all cards without a device, and its origin."""
     files = weight_files(folder)
     if device is None:
         module = _module(folder, task, dtype, device_map=_places(folder, task, dtype))
     else:
         module = _module(folder, task, dtype).to(device)
-    module.eval()
-    found = digests_of_folder(folder, files)
-    origin = Origin(
-        source=source, digest=found.whole, device=str(device or SPREAD), files=found.files
-    )
-    return assembled(folder, module, modality, origin)
+    digests = digests_of_folder(folder, files)
+    place = str(device or SPREAD)
+    origin = Origin(source=source, digest=digests.whole, device=place, files=digests.files)
+    return module.eval(), origin
 
 
 def read_language_model(
@@ -84,16 +91,8 @@ def read_language_model(
 
     Without a device it lies on all cards. Raises ModelLoadError as `load_folder`.
     """
-    files = weight_files(folder)
-    if device is None:
-        module = _module(folder, kind, dtype, device_map=_places(folder, kind, dtype))
-    else:
-        module = _module(folder, kind, dtype).to(device)
-    found = digests_of_folder(folder, files)
-    origin = Origin(
-        source=source, digest=found.whole, device=str(device or SPREAD), files=found.files
-    )
-    return module.eval(), _tokenizer(folder), origin
+    module, origin = _read(folder, kind, source, dtype, device)
+    return module, _tokenizer(folder), origin
 
 
 def read_two_towers(
@@ -103,13 +102,10 @@ def read_two_towers(
 
     Raises ModelLoadError as `load_folder`.
     """
-    files = weight_files(folder)
     if device is None:
         raise ModelLoadError(f"two towers are not spread over cards; use {folder} with device=cuda")
-    module = _module(folder, TOWERS, dtype).to(device)
-    found = digests_of_folder(folder, files)
-    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
-    return module.eval(), _tokenizer(folder), processor_transform(_processor(folder)), origin
+    module, origin = _read(folder, TOWERS, source, dtype, device)
+    return module, _tokenizer(folder), read_transform(folder), origin
 
 
 def assembled(
@@ -319,6 +315,7 @@ def read_module(
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # the caller says which they are
                 **options,
             )
     except _LOAD_ERRORS as error:
@@ -379,7 +376,7 @@ def _module(folder: Path, task: str, dtype: torch.dtype, **options: Any) -> nn.M
     if unexpected and task != "image":  # some keep the head that they were pretrained with
         known = head_names(module.config)
         unexpected = [name for name in unexpected if name not in known]
-    wrong = [str(entry[0]) for entry in report["mismatched_keys"]]
+    wrong = mismatches(report["mismatched_keys"], getattr(module.config, "num_labels", None))
     if report["missing_keys"]:
         _refuse_language_model(folder, getattr(module.config, "architectures", None) or ())
     check_keys(report["missing_keys"], unexpected, wrong, str(folder))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError
-from transexplain.models.calling import Caller, eval_mode
+from transexplain.models.calling import Caller, eval_mode, unwrapped
 
 #: (B, T, D), (T, B, D), (B, H, W, D), (B, D, H, W)
 Layout = Literal["sequence", "positions_first", "channels_last", "channels_first"]
@@ -41,11 +41,6 @@ class Sites:
     layout: Layout = "sequence"  #: of the block's input
     embeddings: tuple[nn.Module, ...] = ()  #: word embedding, and what shares its table
     words_layout: Layout = "sequence"  #: of the embedding's output
-
-
-def find_block(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """Name and first module of the most likely repeated layer list of `module`, or None."""
-    return next(iter(find_blocks(module)), None)
 
 
 def find_blocks(module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -78,7 +73,7 @@ def _first_child(name: str, found: nn.ModuleList | nn.Sequential) -> tuple[str, 
 def _is_layer_list(module: nn.Module) -> TypeGuard[nn.ModuleList | nn.Sequential]:
     if not isinstance(module, nn.ModuleList | nn.Sequential) or len(module) == 0:
         return False
-    children = list(module)
+    children = [unwrapped(child) for child in module]
     first = children[0]
     same = all(type(child) is type(first) for child in children)
     return same and next(first.children(), None) is not None

@@ -18,27 +18,27 @@ from transexplain.models import (
     timm_models,
 )
 from transexplain.models.assemble import (
+    IN_MEMORY,
     Origin,
     assemble_image,
     assemble_nodes,
     assemble_text,
     count_classes,
     placed,
-    refuse_unreadable_weights,
     unique_names,
 )
-from transexplain.models.calling import Caller, place_of, torch_dtype
+from transexplain.models.calling import Caller, place_of, torch_dtype, unwrapped
 from transexplain.models.configs import read_config
-from transexplain.models.hub import digest_of_module, fetch, fetchable, is_digested, weight_names
+from transexplain.models.hub import fetch, fetchable, is_digested, weight_names
 from transexplain.models.huggingface import names_of_config
-from transexplain.models.loaded_model import LoadedModel
+from transexplain.models.language_model import LanguageModel, kind_of_class
+from transexplain.models.loaded_model import LoadedModel, checked_model
 from transexplain.models.pixel_bytes import Transform
 from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
-
-#: what the source of a module in memory begins with
-WRAPPED = "module:"
+from transexplain.models.two_towers import TwoTowers
 
 
+@torch.inference_mode(False)
 def load_model(
     source: Any, reader: Any = None, *, dtype: Any = None, device: str | None = None
 ) -> LoadedModel:
@@ -78,7 +78,7 @@ def load_model(
     place = place_of(str(device or "cpu"))
     if text.startswith(timm_models.PREFIX):
         return timm_models.load_named(text, dtype=number, device=place)
-    if text.startswith(WRAPPED):
+    if text.startswith(IN_MEMORY):
         raise ModelLoadError(
             f"{text} is a module that was in memory only, which no other process can load: "
             "explain and audit it where it is; the command line and workers need a directory, a "
@@ -146,6 +146,7 @@ def present_files(source: str) -> dict[str, Path]:
 _Shape = tuple[int, int, int]
 
 
+@torch.inference_mode(False)
 def wrap(
     module: nn.Module,
     *,
@@ -177,11 +178,16 @@ def wrap(
         raise ModelLoadError(f"wrap takes a torch module, not {type(module).__name__}")
     if isinstance(classes, str):
         raise ModelLoadError(f"classes is the text {classes!r}; give a list of names, by index")
-    refuse_unreadable_weights(module)
+    module = unwrapped(module)
+    kind = type(module).__name__
+    if modality != "image" and kind_of_class(kind) is not None:
+        raise ModelLoadError(
+            f"{kind} is a language model and no classifier: load it with te.load_language_model"
+            "(model, tokenizer), and explain prompts with te.explain_answers, or make a classifier "
+            "of it with as_classifier"
+        )
     modality = modality or _modality(module, tokenizer, transform)
-    kind = f"{type(module).__module__}.{type(module).__qualname__}"
-    _, device = placed(module)
-    origin = Origin(source=f"{WRAPPED}{kind}", digest=digest_of_module(module), device=str(device))
+    origin = Origin.in_memory(module)
     if modality == "text":
         names = _names(module, classes, "text", None)
         return assemble_text(module, tokenizer=tokenizer, classes=names, origin=origin)
@@ -250,10 +256,13 @@ def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedMo
         )
     if isinstance(source, LoadedModel) and reader is None:
         return source
+    if isinstance(source, LanguageModel | TwoTowers):
+        checked_model(LoadedModel, source)
     if reader is None and _is_a("Pipeline", source):
         source, reader = _of_pipeline(source)
     if not isinstance(source, nn.Module):
         raise ModelLoadError(_no_model(source))
+    source = unwrapped(source)
     number, place = placed(source)
     if place.type == "cpu" and number in (torch.float16, torch.bfloat16):
         # transformers loads the number type of the file unless another is given

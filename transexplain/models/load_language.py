@@ -3,16 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models import huggingface
 from transexplain.models.answer_reading import LanguageKind
-from transexplain.models.assemble import Origin, placed
-from transexplain.models.calling import place_of, torch_dtype
+from transexplain.models.assemble import Origin
+from transexplain.models.calling import place_of, torch_dtype, unwrapped
 from transexplain.models.configs import read_config
 from transexplain.models.generated_answers import generating
-from transexplain.models.hub import digest_of_module, folder_of
+from transexplain.models.hub import folder_of
 from transexplain.models.language_model import (
     LanguageModel,
     assemble_language,
@@ -25,10 +26,9 @@ from transexplain.models.loaded_model import LoadedModel
 PREFIX = "lm:"
 _FORM = f"{PREFIX}FOLDER?answers=WORD,WORD, or {PREFIX}FOLDER?generate=NUMBER"
 _MOST = 1024  #: tokens of a generated answer
-#: what the source of a module in memory begins with
-_WRAPPED = "module:"
 
 
+@torch.inference_mode(False)
 def load_language_model(
     source: Any,
     tokenizer: Any = None,
@@ -80,16 +80,13 @@ def load_language_model(
 def _in_memory(
     module: nn.Module, tokenizer: Any, processor: Any, kind: LanguageKind | None
 ) -> LanguageModel:
-    _, place = placed(module)
-    name = f"{type(module).__module__}.{type(module).__qualname__}"
+    module = unwrapped(module)
     transform = huggingface.transform_of(processor)
     return assemble_language(
         module.eval(),
         kind=kind or ("causal" if transform is not None else kind_of(module)),
         tokenizer=tokenizer,
-        origin=Origin(
-            source=f"{_WRAPPED}{name}", digest=digest_of_module(module), device=str(place)
-        ),
+        origin=Origin.in_memory(module),
         transform=transform,
     )
 

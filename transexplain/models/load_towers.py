@@ -3,23 +3,24 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models import huggingface
-from transexplain.models.assemble import Origin, placed
-from transexplain.models.calling import place_of, torch_dtype
+from transexplain.models.assemble import Origin
+from transexplain.models.calling import place_of, torch_dtype, unwrapped
 from transexplain.models.configs import read_config
-from transexplain.models.hub import digest_of_module, folder_of
+from transexplain.models.hub import folder_of
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.tower_sides import checked_sides
 from transexplain.models.two_towers import TwoTowers, assemble_towers
 
-_WRAPPED = "module:"
 #: what the source of a classifier of pictures whose classes are texts begins with
 PREFIX = "towers:"
 
 
+@torch.inference_mode(False)
 def load_two_towers(
     source: Any,
     tokenizer: Any = None,
@@ -81,15 +82,14 @@ def texts_of(source: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _in_memory(module: nn.Module, tokenizer: Any, processor: Any) -> TwoTowers:
+    module = unwrapped(module)
     checked_sides(module)
     if tokenizer is None or processor is None:
         raise ModelLoadError(
             f"{type(module).__name__} reads pictures and texts: give its tokenizer and its image "
             "processor, load_two_towers(model, tokenizer, processor)"
         )
-    _, place = placed(module)
-    name = f"{type(module).__module__}.{type(module).__qualname__}"
-    origin = Origin(source=f"{_WRAPPED}{name}", digest=digest_of_module(module), device=str(place))
+    origin = Origin.in_memory(module)
     transform = huggingface.transform_of(processor)
     return assemble_towers(module.eval(), tokenizer=tokenizer, transform=transform, origin=origin)
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.error_frames import traceback_of
-from transexplain.errors import EngineError, ItemError
+from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.models.calling import Caller, eval_mode
 from transexplain.models.input_layer import Sites, Taps, tapped
 from transexplain.types.items import Item, ItemFailure, PatchGrid
@@ -26,6 +27,7 @@ class Windows:
     stride: int | None = None  #: positions of text from window to window; None: no overlap
 
 
+Loaded = TypeVar("Loaded")
 LongText = Literal["truncate", "error"] | Windows
 _NAMED = 6  #: classes in a repr
 #: the input layer before everything else, by modality
@@ -115,6 +117,42 @@ class Encoder(Protocol):
 
     def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """Pad on the right, in the host's memory; the call of it moves the batch to the device."""
+
+
+#: class of a loaded model -> what it is, what loads it, and what explains its items
+_KINDS = {
+    "LoadedModel": ("a classifier", "load_model", "te.explain(model, items)"),
+    "LanguageModel": (
+        "a language model",
+        "load_language_model",
+        "te.explain_answers(model, prompt)",
+    ),
+    "TwoTowers": (
+        "a model of two towers",
+        "load_two_towers",
+        "te.explain_similarity(model, (picture, text))",
+    ),
+}
+
+
+def checked_model(kind: type[Loaded], model: Any) -> Loaded:
+    """`model`, where it is of this kind; ConfigurationError names the function that fits it."""
+    if isinstance(model, kind):
+        return model
+    wanted, loader, _ = _KINDS[kind.__name__]
+    if isinstance(model, str | Path):
+        call = f"{loader}({str(model)!r})"
+        raise ConfigurationError(
+            f"the model is the text {str(model)!r}: load it first, with {call}"
+        )
+    name = type(model).__name__
+    if name in _KINDS:
+        other, _, function = _KINDS[name]
+        raise ConfigurationError(f"this function takes {wanted}; for {other} call {function}")
+    raise ConfigurationError(
+        f"the model is a {name}, which is not loaded: use what {loader} gives of a directory, or "
+        "of a model in memory with its tokenizer or image processor"
+    )
 
 
 def failure(item: Item, error: ItemError) -> ItemFailure:

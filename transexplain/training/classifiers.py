@@ -25,6 +25,7 @@ from transexplain.models.hub import (
     digests_of_folder,
     fetch,
     is_digested,
+    mismatches,
     quiet,
     read_weights,
     weight_files,
@@ -104,13 +105,16 @@ def _transformers(
             num_labels=len(classes),
             id2label=names,
             label2id={name: index for index, name in names.items()},
-            ignore_mismatched_sizes=True,
         )
-    mismatched = [str(entry[0]) for entry in report["mismatched_keys"]]
     inside = _inside_base(module)
     # a pooler belongs to the head that an encoder was saved without
     missing = [name for name in report["missing_keys"] if name in inside and ".pooler." not in name]
-    check_keys(missing, [], [name for name in mismatched if name in inside], str(folder))
+    check_keys(
+        missing,
+        [],
+        mismatches(one for one in report["mismatched_keys"] if one[0] in inside),
+        str(folder),
+    )
     found = digests_of_folder(folder, files)
     place = torch_device(device)
     origin = Origin(source=source, digest=found.whole, device=str(place), files=found.files)
@@ -154,8 +158,8 @@ def _fill_below_head(module: nn.Module, weights: dict[str, torch.Tensor], where:
     own = module.state_dict(keep_vars=True)
     below = {name: one for name, one in own.items() if id(one) not in fresh}
     known = below.keys() & weights.keys()
-    wrong = [name for name in known if below[name].shape != weights[name].shape]
-    check_keys(below.keys() - weights.keys(), weights.keys() - own.keys(), sorted(wrong), where)
+    wrong = mismatches((name, weights[name].shape, below[name].shape) for name in known)
+    check_keys(below.keys() - weights.keys(), weights.keys() - own.keys(), wrong, where)
     module.load_state_dict({name: weights[name] for name in below}, strict=False)
 
 

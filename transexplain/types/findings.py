@@ -19,11 +19,6 @@ class Robustness:
     difference: float
     interval: tuple[float, float]  #: 95 %
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether this way alone would see a difference."""
-        return self.interval[0] > 0.0 or self.interval[1] < 0.0
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantiles:

@@ -242,6 +242,8 @@ class Attribution(_Pictured):
     #: output positions whose logits are explained; empty: the model gives an item one row of them,
     #: or not known, as of what was stored
     positions: tuple[int, ...] = ()
+    #: the text goes on where reading ended; False: it does not, or not known, as of what was stored
+    truncated: bool = False
 
     @property
     def picture(self) -> Any:
@@ -297,11 +299,18 @@ class Attribution(_Pictured):
             of = f"picture, {' x '.join(map(str, self.relevance.shape))} patches"
         else:
             of = f"{len(self.features)} tokens"
+            of += self._cut(Tokens.of(self.features)) if self.truncated else ""
             of += "" if self.text is None else f": {_shown(self.text)}"
         return (
             f"<Attribution item={self.item_id!r} method={self.method} class={self.class_name!r} "
             f"logit={self.logit:.4g} {of}>"
         )
+
+    def _cut(self, tokens: Tokens) -> str:
+        """How much of a truncated text was read; of a pair the longer one was cut."""
+        read, whole = int(tokens.ends.max()), len(self.text or "")
+        figures = f": {read:,} of {whole:,} characters read" if read < whole else ""
+        return f" (truncated{figures})"
 
     def plot(self, image: Any = None, **options: Any) -> Any:
         """Bars for words, or a picture under its heatmap; see `te.plot`."""

@@ -3,11 +3,19 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.analysis.groups.exact_totals import UNITS, Counts, ExactTable, exact, merge_each
+from transexplain.analysis.groups.exact_totals import (
+    UNITS,
+    Counts,
+    ExactTable,
+    exact,
+    exact_sums,
+    merge_each,
+)
 from transexplain.errors import ConfigurationError
 
 ROWS = st.lists(
@@ -60,3 +68,10 @@ def test_tables_by_key_share_nothing_with_what_they_are_merged_from() -> None:
     mine["y"].add("b")
     assert mine == {"x": {"a": 3}, "y": {"b": 2}}
     assert theirs == {"x": {"a": 2}, "y": {"b": 1}}
+
+
+def test_sums_of_millions_are_exact_to_the_last_unit() -> None:
+    count, units = 2**22 + 1, 2**32 - 1  # whose sum no float holds
+    values = np.full(count, units / UNITS)
+    (total,) = exact_sums(values, np.zeros(count, dtype=np.intp), 1)
+    assert total == count * units

@@ -213,3 +213,15 @@ def test_the_detectable_difference_is_found_four_times_in_five() -> None:
         ).interval()
         found += low > 0 or high < 0
     assert found / rounds == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / rounds))
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.1])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_interval_that_ends_on_the_limit_is_not_inside(limit: float, sign: float) -> None:
+    at = estimate(sign * limit, 0.0)  # its interval is the difference alone
+    assert not at.inside(limit)
+    assert judge(at, 0.6, limit).verdict == "inconclusive"
+    if limit:
+        below = estimate(sign * math.nextafter(limit, 0.0), 0.0)
+        assert below.inside(limit)
+        assert judge(below, 0.6, limit).verdict == "equivalent"

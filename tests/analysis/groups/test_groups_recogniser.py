@@ -270,7 +270,7 @@ def test_spacy_pipelines_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_spacy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transexplain.registry.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[ner\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[ner\]'"):
         planned_recogniser("spacy:en_core_web_sm", None)
 
 

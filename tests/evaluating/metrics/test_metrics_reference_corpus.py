@@ -194,7 +194,7 @@ def test_wordfreq_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    with pytest.raises(ConfigurationError, match=r"pip install 'transexplain\[frequencies\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '\.\[frequencies\]'"):
         planned_reference({"reference": "wordfreq:en"})
 
 

@@ -102,7 +102,7 @@ def test_a_tracker_that_is_not_installed(
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     run_id = biased_run(db)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'transexplain\[{name}\]'"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'"):
         export(db, run_id, name, None)
 
 

@@ -52,9 +52,12 @@ class Estimate:
         return 2 * float(stdtr(max(self.freedom, 1.0), -excess / self.error))
 
     def inside(self, limit: float) -> bool:
-        """Whether the 90 % interval lies within `limit` either way."""
+        """Whether the 90 % interval lies within `limit` either way; one that ends on it does not.
+
+        With a limit of 0 nothing is inside, entities without any spread neither.
+        """
         low, high = self.interval(0.90)
-        return -limit <= low and high <= limit
+        return -limit < low and high < limit
 
     def needed(self, limit: float, number: int) -> int | None:
         """The number at which the half-width would be half of `limit`; None: it already is.

@@ -220,11 +220,6 @@ class Measured:
     share_interval: Interval  #: 95 %
     verdict: Verdict  #: by the rules of the group table, over the sampled items alone
 
-    @property
-    def sees_a_difference(self) -> bool:
-        """Whether the interval of its shares excludes 0: the model shows a difference."""
-        return self.share_interval[0] > 0.0 or self.share_interval[1] < 0.0
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomisedRow:

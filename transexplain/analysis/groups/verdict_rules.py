@@ -83,20 +83,18 @@ def judge(
 
     *difference*: the adjusted `p` is at most 5 %, the difference exceeds `practical`, and so does 0
     lie outside the interval of `both`, over entities and documents, where there is one.
-    *equivalent*: the 90 % interval lies within +-`practical`, which is two one-sided tests at 5 %
-    (Schuirmann 1987). *inconclusive*: neither. *suppressed*: too few entities (`estimate` None).
+    *equivalent*: the 90 % interval lies within +-`practical` and does not reach it, which is two
+    one-sided tests at 5 % (Schuirmann 1987). *inconclusive*: neither. *suppressed*: too few
+    entities (`estimate` None).
     """
     if estimate is None or p is None:
         return Judged(verdict="suppressed", reason="too few entities to compare")
-    low, high = estimate.interval(0.90)
     size = abs(estimate.difference)
     vetoed = both is not None and _holds_none(both, estimate.difference)
     if p <= ALPHA and size > practical and not vetoed:
         reason = f"adjusted p {p:.2g}, and {size:.2g} {unit} exceeds {practical:g}"
         return Judged(verdict="difference", reason=reason)
-    # Stricter than `Estimate.inside`, which accepts an interval that ends on the limit itself: with
-    # a practical limit of 0, entities without any spread would be called equivalent.
-    if -practical < low and high < practical:
+    if estimate.inside(practical):
         reason = f"the 90 % interval lies within ±{practical:g} {unit}"
         return Judged(verdict="equivalent", reason=reason)
     if p <= ALPHA and size > practical and both is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from transexplain.data.source_files import file_digest
 from transexplain.data.table_source import FileSource
-from transexplain.errors import ConfigurationError, DataSourceError, reason_of
+from transexplain.errors import ConfigurationError, DataSourceError, installing, reason_of
 from transexplain.types.plans import DatasetSpec
 
 Rarity = Callable[[str], float]
@@ -84,8 +84,8 @@ def _version(reference: str) -> str:
         except PackageNotFoundError:
             raise ConfigurationError(
                 f"reference is {reference}, and the package wordfreq is not installed: "
-                "`pip install 'transexplain[frequencies]'`, on every worker too; or name texts of "
-                "your own, FILE#COLUMN"
+                f"{installing('frequencies')}, on every worker too; or name texts of your own, "
+                "FILE#COLUMN"
             ) from None
     path = reference.partition("#")[0]
     try:

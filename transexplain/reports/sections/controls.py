@@ -24,11 +24,6 @@ def ablation_sentence(found: Ablations) -> str:
     )
 
 
-def surviving(rows: Sequence[GroupStatistic], found: Randomised) -> list[RandomisedRow]:
-    """Comparisons with a *difference* of which randomised models show a material part."""
-    return [one for one, shown in _shown(rows, found) if shown == "material"]
-
-
 def _shown(rows: Sequence[GroupStatistic], found: Randomised) -> list[tuple[RandomisedRow, Shown]]:
     """Every comparison with a *difference*, and how much of it randomised models show."""
     flagged = {(row.group, row.target, row.class_name): row for row in rows if row.flagged}
