@@ -24,8 +24,6 @@ class Way:
 
 #: of databases and brokers
 _DRIVERS = ("amqp", "librabbitmq", "psycopg", "psycopg_binary", "redis", "sqlite3")
-#: what looks for texts that are nearly the same
-_ALIKE = ("datasketch", "redis")
 #: a model is built, and a picture may have 64 million pixels
 _WEIGHTY = Limits(seconds=20, megabytes=600, modules=("annotationlib",))
 #: YAML is read up to a million characters, and a gzipped lexicon may hold so many
@@ -38,19 +36,18 @@ _WORKBOOKS = Limits(seconds=60, megabytes=1000)
 #: by name; corpora and findings lie in folders of these names
 WAYS = {
     "annotations": Way(module="annotations", limits=_TABLES),
-    "attributions": Way(
-        module="attributions", limits=Limits(modules=("pandas", "pydantic", *_ALIKE))
-    ),
+    "attributions": Way(module="attributions", limits=Limits(modules=("pandas", "pydantic"))),
     "crons": Way(module="crons", largest=256),
     "documents": Way(module="documents", limits=_YAML, largest=1 << 10),
     "forms": Way(module="forms", largest=1 << 11),
     "lexicons": Way(module="lexicons", limits=_YAML, largest=1 << 11),
     "messages": Way(module="messages", largest=1 << 17),
     "models": Way(module="models", largest=1 << 14, limits=_WEIGHTY),
-    "parquet": Way(module="parquet", largest=1 << 13, limits=Limits(modules=("pandas", *_ALIKE))),
+    "parquet": Way(module="parquet", largest=1 << 13, limits=Limits(modules=("pandas",))),
     "pictures": Way(module="pictures", limits=_PICTURES),
     "stored": Way(module="stored", limits=Limits(modules=("pydantic",))),
     "tables": Way(module="tables", largest=1 << 11, limits=_TABLES),
+    "tars": Way(module="tars", largest=1 << 13),
     "urls": Way(module="urls", limits=Limits(modules=_DRIVERS), largest=1 << 11),
     "workbooks": Way(module="workbooks", limits=_WORKBOOKS, largest=1 << 13),
 }

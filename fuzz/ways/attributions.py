@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import datasketch
+import scipy.sparse.csgraph
+
 from fuzz.guard import promise
 from fuzz.ways.tables import options_of
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
@@ -17,6 +20,9 @@ from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
 from transexplain.store.part_writing import part_rows
 from transexplain.types.plans import Shard
+
+#: the last two look for texts that are nearly the same
+__all__ = ["datasketch", "scipy", "target"]
 
 _FILE = Path("attributions.jsonl")
 _LEXICON = Path("groups.csv")

@@ -114,6 +114,14 @@ def test_a_dictionary_of_a_long_text_is_not_unpacked_at_once(tmp_path: Path, loa
     assert [len(one.content) for one in load(few)] == [20 << 20] * 3
 
 
+@pytest.mark.usefixtures("little_memory")
+def test_pictures_that_are_one_large_word_are_not_unpacked_at_once(tmp_path: Path, load) -> None:
+    image = made.coded([b"\x89PNG" + bytes(40 << 20)] * 20, pa.binary())
+    pq.write_table(pa.table({"image": image}), tmp_path / "x.parquet", compression="zstd")
+    found = load(tmp_path / "x.parquet", image="image", limit=5)
+    assert told(found) == ["[bad-image]"] * 5
+
+
 def test_a_text_beyond_the_limit_of_a_row_costs_its_row(tmp_path: Path, load) -> None:
     texts = pa.array(["a", "b" * ((64 << 20) + 1), "c"])
     pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet", compression="zstd")

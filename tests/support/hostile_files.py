@@ -169,11 +169,18 @@ def tar_of_size(size: str) -> bytes:
     return bytes(block) + bytes(10_240)
 
 
+def coded(cells: list[Any], kind: pa.DataType) -> pa.Array:
+    """A column of a dictionary, made without the cells beside each other."""
+    words = list(dict.fromkeys(cells))
+    places = {word: place for place, word in enumerate(words)}
+    return pa.DictionaryArray.from_arrays(
+        pa.array([places[cell] for cell in cells], pa.int32()), pa.array(words, kind)
+    )
+
+
 def wide_dictionary(path: Path, *, rows: int = 1024, megabytes: int = 20) -> Path:
     """A Parquet file of some kilobytes in which every row is the same long text."""
-    words = pa.DictionaryArray.from_arrays(
-        pa.array([0] * rows, pa.int32()), ["a" * (megabytes << 20)]
-    )
+    words = coded(["a" * (megabytes << 20)] * rows, pa.string())
     pq.write_table(pa.table({"text": words}), path, compression="zstd", write_statistics=False)
     return path
 

@@ -248,8 +248,8 @@ def is_blank_row(cells: Cells) -> bool:
     )
 
 
-def _unnoted() -> None:
-    pass
+def unnoted() -> None:
+    """Note nothing of where rows begin."""
 
 
 #: cuts lines into cells, and calls before a row that begins with a line that was not read yet
@@ -257,7 +257,7 @@ Splitter = Callable[[Iterator[bytes | Problem], str, Callable[[], None]], Iterat
 
 
 def split_plain(
-    lines: Iterator[bytes | Problem], delimiter: str, begun: Callable[[], None] = _unnoted
+    lines: Iterator[bytes | Problem], delimiter: str, begun: Callable[[], None] = unnoted
 ) -> Iterator[Cells]:
     """The cells of every line, where a quote is a character."""
     begun()
@@ -312,7 +312,7 @@ class _Rewindable:
 
 
 def split_quoted(
-    lines: Iterator[bytes | Problem], delimiter: str, begun: Callable[[], None] = _unnoted
+    lines: Iterator[bytes | Problem], delimiter: str, begun: Callable[[], None] = unnoted
 ) -> Iterator[Cells]:
     """The cells of every record by RFC 4180; a record may have several lines."""
     # The limit is global to the process and 131,072 by default; it is only ever raised here, so

@@ -225,5 +225,7 @@ def _by_name(names: list[str], nodes: int) -> Iterator[list[Any]]:
         raise ItemError(
             BAD_SPANS, f"{GROUPS} has {len(names)} names; expected one for each of {nodes} nodes"
         )
-    for name in dict.fromkeys(one for one in names if one):
-        yield [name, [node for node, one in enumerate(names) if one == name]]
+    places: dict[str, list[int]] = {}
+    for node, name in enumerate(names):
+        places.setdefault(name, []).append(node)
+    yield from ([name, nodes] for name, nodes in places.items() if name)

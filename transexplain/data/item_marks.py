@@ -35,13 +35,13 @@ def spans_json(spans: Iterable[Any], text: str) -> str:
     for span in spans:
         start, end = span
         if type(start) is not int or type(end) is not int:
-            raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} is not two whole numbers")
+            raise ItemError(BAD_EVIDENCE, f"span {_shown(span)} is not two whole numbers")
         if start > end:
-            raise ItemError(BAD_EVIDENCE, f"span {_shown_mark(span)} ends before its start")
+            raise ItemError(BAD_EVIDENCE, f"span {_shown(span)} ends before its start")
         if start < 0 or end > len(text):
             raise ItemError(
                 BAD_EVIDENCE,
-                f"span {_shown_mark(span)} lies outside the text of {len(text)} characters",
+                f"span {_shown(span)} lies outside the text of {len(text)} characters",
             )
         if start < end:
             kept.append(span)
@@ -56,12 +56,12 @@ def boxes_cell(cell: str) -> str:
     boxes = _listed(cell, "[left, top, right, bottom]", 4)
     for box in boxes:
         if not all(type(edge) in (int, float) for edge in box):
-            raise ItemError(BAD_EVIDENCE, f"box {_shown_mark(box)} is not four numbers")
+            raise ItemError(BAD_EVIDENCE, f"box {_shown(box)} is not four numbers")
         left, top, right, bottom = box
         if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
             raise ItemError(
                 BAD_EVIDENCE,
-                f"box {_shown_mark(box)} is not left < right and top < bottom within 0 and 1 "
+                f"box {_shown(box)} is not left < right and top < bottom within 0 and 1 "
                 "(shares of the picture's width and height, not pixels)",
             )
     return json.dumps({"boxes": boxes})
@@ -106,22 +106,22 @@ def _of_mask(fault: ItemError) -> ItemError:
 
 
 def _listed(cell: str, form: str, length: int) -> list[list[Any]]:
+    found = _json_list(cell, form, BAD_EVIDENCE)
+    for entry in found:
+        if not isinstance(entry, list) or len(entry) != length:
+            raise ItemError(BAD_EVIDENCE, f"{_shown(entry)} is not {form}")
+    return found
+
+
+def _json_list(cell: str, form: str, kind: str) -> list[Any]:
     try:
         refuse_depth(cell)
         found = json.loads(cell)
     except ValueError as error:
-        raise ItemError(BAD_EVIDENCE, f"not a JSON list of {form}: {error}") from error
+        raise ItemError(kind, f"not a JSON list of {form}: {error}") from error
     if not isinstance(found, list):
-        raise ItemError(BAD_EVIDENCE, f"a JSON {type(found).__name__}, not a list of {form}")
-    for entry in found:
-        if not isinstance(entry, list) or len(entry) != length:
-            raise ItemError(BAD_EVIDENCE, f"{_shown_mark(entry)} is not {form}")
+        raise ItemError(kind, f"a JSON {type(found).__name__}, not a list of {form}")
     return found
-
-
-def _shown_mark(entry: Any) -> str:
-    text = json.dumps(entry)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 BAD_SPANS = "bad-spans"
@@ -136,13 +136,7 @@ def annotations_cell(
 
     Raises ItemError bad-spans naming the entry.
     """
-    try:
-        refuse_depth(cell)
-        entries = json.loads(cell)
-    except ValueError as error:
-        raise ItemError(BAD_SPANS, f"not a JSON list: {error}") from error
-    if not isinstance(entries, list):
-        raise ItemError(BAD_SPANS, f"a JSON {type(entries).__name__}, not a list of entities")
+    entries = _json_list(cell, "entities", BAD_SPANS)
     checked = []
     for entry in entries:
         masked = text is None and isinstance(entry, list) and entry and isinstance(entry[0], str)

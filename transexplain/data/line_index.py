@@ -22,10 +22,6 @@ from transexplain.data.source_files import Problem, RawRow
 STEP = 256
 
 
-def _unnoted() -> None:
-    pass
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """How the rows of a text file are read, but where they are."""
@@ -39,7 +35,7 @@ class Layout:
         """The wanted columns of each row of some lines, none of which is the header."""
         if self.format == "jsonl":
             return file_formats.picked(map(file_formats.parsed, lines), wanted)
-        cells = self.splitter(lines, self.delimiter, _unnoted)
+        cells = self.splitter(lines, self.delimiter, file_formats.unnoted)
         return file_formats.picked_cells(cells, self.header, wanted, self.delimiter)
 
     @property

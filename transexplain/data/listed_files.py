@@ -35,7 +35,6 @@ _SCHEMA = pa.schema(
 )
 _WHERE = ("noted", "offsets")
 _FACTS = b"transexplain_manifest"
-_VERSION = 1
 #: files of a row group, and rows that are noted in it
 _TOGETHER, _NOTED = 256, 65_536
 _NONE = np.zeros(0, dtype=np.int64)
@@ -85,7 +84,6 @@ def write(
     The same files always give the same bytes. Raises OSError where it cannot be written.
     """
     facts = {
-        "version": _VERSION,
         "clusters": None if clusters is None else [list(one) for one in clusters.items()],
         "found": dict(found),
         "columns": list(columns),

@@ -81,7 +81,7 @@ def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
             found = _reader(path, column).cell(row)
     except RemoteFileError as error:
         raise ItemError("missing-image", f"cannot read {where}: {error}") from None
-    except (OSError, KeyError, pa.ArrowException, ValueError) as error:
+    except Exception as error:  # a reader fed hostile bytes may fail in any way at all
         reason = getattr(error, "strerror", None) or printable(str(error))
         raise ItemError("missing-image", f"cannot read {where}: {reason}") from error
     if not isinstance(found, bytes):
@@ -90,7 +90,7 @@ def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
 
 
 class _Reader:
-    """An open column, and the rows of it that were read last."""
+    """An open column, and the cell of it that was read last."""
 
     def __init__(self, path: AnyPath, column: str) -> None:
         import pyarrow.parquet as pq  # takes 14 MB, which pages of texts never need
@@ -104,27 +104,25 @@ class _Reader:
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._starts = list(accumulate(sizes, initial=0))
         self._batches: Iterator[Any] = iter(())
-        self._group, self._rows, self._column = -1, range(0), pa.nulls(0)
+        self._group, self._row, self._cell = -1, -1, pa.nulls(0)  #: of the column, and its place
 
     def cell(self, row: int) -> bytes | str | None:
         """Of one row; those before it in its row group are passed over, or read again."""
         if not 0 <= row < self._starts[-1]:
             raise ValueError(f"it has {self._starts[-1]:,} rows")
         group = bisect.bisect_right(self._starts, row) - 1
-        if group != self._group or row < self._rows.start:
+        if group != self._group or row < self._row:
             self._begin(group)
-        while row >= self._rows.stop:
-            self._column = next(self._batches).column(0)
-            self._rows = range(self._rows.stop, self._rows.stop + len(self._column))
-        (found,) = contents(self._column[row - self._rows.start :][:1])
+        while self._row < row:
+            self._cell, self._row = next(self._batches).column(0), self._row + 1
+        (found,) = contents(self._cell)
         return found
 
     def _begin(self, group: int) -> None:
-        self._batches = self._file.iter_batches(
-            batch_size=TOGETHER, row_groups=[group], columns=[self._leaf], use_threads=False
+        self._batches = self._file.iter_batches(  # one by one: a coded column may be huge
+            batch_size=1, row_groups=[group], columns=[self._leaf], use_threads=False
         )
-        self._group, start = group, self._starts[group]
-        self._rows, self._column = range(start, start), pa.nulls(0)
+        self._group, self._row = group, self._starts[group] - 1
 
 
 #: the column read last, by the state of its file: the next picture is mostly in it, too

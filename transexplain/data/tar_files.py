@@ -9,7 +9,6 @@ A tar is read once from its beginning to its end, its pictures are hashed, and n
 """
 
 import hashlib
-import json
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import IO, Any
 
+from transexplain.data.file_formats import parsed
 from transexplain.data.image_files import MAX_BYTES, SUFFIXES
 from transexplain.data.picture_places import member_place
 from transexplain.data.read_frames import reading_row
@@ -31,7 +31,6 @@ from transexplain.data.source_files import (
     printable,
 )
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.parsing import refuse_depth
 from transexplain.remote_paths import AnyPath, state_of
 from transexplain.types.plans import DatasetSpec
 
@@ -220,17 +219,9 @@ class _Reader:
 
     def _parsed(self, sample: _Sample) -> Mapping[str, Any]:
         shown = f"{printable(sample.key)}.{_JSON}"
-        try:
-            text = self._read(sample, _JSON).decode("utf-8")
-            refuse_depth(text)
-            found = json.loads(text)
-        except UnicodeDecodeError as error:
-            raise ItemError("invalid-utf8", f"{shown}: byte {error.start} is not UTF-8") from error
-        except (ValueError, RecursionError) as error:
-            raise ItemError("malformed-row", f"{shown} is not JSON: {error}") from error
-        if not isinstance(found, dict):
-            kind = type(found).__name__
-            raise ItemError("malformed-row", f"{shown} holds a JSON {kind}, not an object")
+        found = parsed(self._read(sample, _JSON))
+        if isinstance(found, Problem):
+            raise ItemError(found.kind, f"{shown}: {found.message}")
         return found
 
     def _read(self, sample: _Sample, name: str) -> bytes:
