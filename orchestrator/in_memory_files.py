@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -284,6 +286,10 @@ def _json(value: Any, where: str) -> str:
     _refuse_endless(value, where)
 
     def plain(other: Any) -> Any:
+        if type(other).__name__ in ("NAType", "NaTType"):  # of pandas
+            return None
+        if isinstance(other, Decimal | date):
+            return str(other)
         if hasattr(other, "item"):  # a number of numpy
             return other.item()
         raise DataSourceError(

@@ -1,5 +1,6 @@
 """What data call the numbers of their labels: in the schema of a file, or beside it."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -132,6 +133,21 @@ def test_what_stands_beside_the_data_names_classes(
         path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     (folder.parent / name).write_text(text)
     assert planned(str(path), tmp_path, snapshot=snapshot).label_names == NAMES
+
+
+def test_a_changed_card_and_a_packed_file_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\na,0\nb,1\n")
+    for names in (list(NAMES), list(NAMES[::-1]), None):
+        info = {"features": {"label": {"names": names, "_type": "ClassLabel"}}}
+        (tmp_path / "dataset_info.json").write_text(json.dumps(info))
+        for _ in range(2):
+            found = planned(str(tmp_path / "rows.csv"), tmp_path)
+            assert found.label_names == tuple(names or ())
+    (tmp_path / "dataset_info.json").unlink()
+    plain = Path(parquet(tmp_path / "rows.parquet", LABEL))
+    packed = tmp_path / "packed.parquet.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert planned(str(packed), tmp_path).label_names == NAMES
 
 
 @pytest.mark.parametrize("text", ["", "# Reviews", "---\n{\n---\n", "---\n- 5\n---\n", "\0"])

@@ -87,6 +87,8 @@ def test_every_type_is_read_alike_in_every_format(column: str, tmp_path: Path) -
     mappings = MAPPINGS
     if column == "truths":
         mappings = [{True: "neutral", False: "negative"}, {"TRUE": "neutral", "false": "negative"}]
+    if column != "half floats":  # which json does not know of a frame
+        sources["rows"] = data_section(frame.to_dict("records"), tmp_path)["source"]
     names = ClassNames(CLASSES)
     for form, source in sources.items():
         found = labels_in(source, tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
-from transexplain.data.class_names import class_names
+from transexplain.data.class_names import names_of
 from transexplain.data.read_frames import reading_row
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
@@ -188,7 +188,10 @@ class AttributionSource:
         for path in self._paths:
             with open_table(path, self._spec) as table:
                 columns = self._requested.resolve(table, path)
-                called = {one: class_names([path], columns[one]) for one in _NAMED & columns.keys()}
+                called = {
+                    one: names_of(str(path), columns[one], table.metadata)
+                    for one in _NAMED & columns.keys()
+                }
                 reader = RowReader(self._requested, columns, called)
                 for raw in table.rows(reader.wanted):
                     name, given = _read(reader, raw, row)

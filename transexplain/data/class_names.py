@@ -5,17 +5,17 @@ of a folder above them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from transexplain.data.read_frames import reading
 from transexplain.errors import DataSourceError
 from transexplain.parsing import UnreadableError, read_json, read_text, read_yaml
-from transexplain.remote_paths import AnyPath, RemotePath
+from transexplain.remote_paths import AnyPath, RemotePath, state_of
 from transexplain.remote_stores import is_url
 
 _METADATA = b"huggingface"
@@ -51,42 +51,46 @@ def agreed(named: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
 def _names_in(path: AnyPath, column: str) -> tuple[str, ...]:
     if path.suffix.lower() != ".parquet":
         return names_of(str(path), column)
-    try:
+    with reading(path):
         opened = path.ranges() if isinstance(path, RemotePath) else path
         with pq.ParquetFile(opened, pre_buffer=False) as file:
-            return names_of(str(path), column, file.schema_arrow)
-    except (OSError, pa.ArrowException, ValueError):
-        return ()  # told by who reads its rows
+            return names_of(str(path), column, file.schema_arrow.metadata)
 
 
-def names_of(place: str, column: str, schema: pa.Schema | None = None) -> tuple[str, ...]:
+def names_of(
+    place: str, column: str, metadata: Mapping[bytes, bytes] | None = None
+) -> tuple[str, ...]:
     """The names of a column's numbers in a file (path or URL): by its schema, or beside it."""
-    metadata = (schema.metadata if schema else None) or {}
     try:
-        names = _of_column(read_json(metadata[_METADATA].decode()), column)
+        names = _of_column(read_json((metadata or {})[_METADATA].decode()), column)
     except (KeyError, UnicodeDecodeError, UnreadableError):
         names = ()
-    return names or (() if is_url(place) else _beside(Path(place).parent, column))
+    return names or names_beside(place, column)
 
 
-@lru_cache(maxsize=64)
-def _beside(folder: Path, column: str) -> tuple[str, ...]:
-    """By what stands in a folder, or in those above it."""
-    for place in (folder, *folder.parents[: _ABOVE - 1]):
-        for document in _documents(place):
-            if names := _of_column(document, column):
+def names_beside(place: str, column: str) -> tuple[str, ...]:
+    """By what stands in the folder of a file, or in those above it; none of one in a store."""
+    folders = () if is_url(place) else Path(place).parents[:_ABOVE]
+    for folder in folders:
+        for document in (folder / "dataset_info.json", folder / "README.md"):
+            if document.is_file() and (
+                names := _of_column(_read(document, state_of(document)), column)
+            ):
                 return names
     return ()
 
 
-def _documents(folder: Path) -> Iterator[Any]:
+@lru_cache(maxsize=64)
+def _read(path: Path, state: tuple[int | str, int]) -> Any:
+    del state
     try:
-        if (info := folder / "dataset_info.json").is_file():
-            yield read_json(read_text(info))
-        if (card := folder / "README.md").is_file() and (head := _HEAD.search(read_text(card))):
-            yield read_yaml(head[1])
+        text = read_text(path)
+        if path.suffix == ".json":
+            return read_json(text)
+        head = _HEAD.search(text)
+        return read_yaml(head[1]) if head else None
     except (OSError, UnicodeDecodeError, UnreadableError):
-        return  # they are no part of the data
+        return None  # it is no part of the data
 
 
 def _of_column(document: Any, column: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ footers of Parquet files, and of text files once where their rows begin.
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,9 +28,10 @@ from transexplain.data.listed_files import ListedFile
 from transexplain.data.located_files import LocatedFile, from_beginning, info_of
 from transexplain.data.manifest_rows import manifest_records
 from transexplain.data.read_frames import reading
-from transexplain.data.source_files import Table, file_digest, printable, with_partitions
+from transexplain.data.source_files import Note, Table, file_digest, grouped, with_partitions
 from transexplain.data.source_paths import expand
-from transexplain.data.table_source import LABEL_DEFAULT, format_of, resolve
+from transexplain.data.table_columns import LABEL_DEFAULT, Labelled, resolve
+from transexplain.data.table_source import format_of
 from transexplain.errors import DataSourceError
 from transexplain.remote_files import FileInfo
 from transexplain.remote_paths import RemotePath
@@ -123,7 +124,8 @@ class _Planning:
     spec: DatasetSpec
     folder: Path
     hashed: bool  #: Parquet files are
-    read_as: dict[str, list[str]] = field(default_factory=dict)  #: dialect -> names of files
+    noted: list[Note] = field(default_factory=list)
+    labelled: Labelled = field(default_factory=Labelled)
     #: what files call the numbers of labels -> the first of them
     called: dict[tuple[str, ...], str] = field(default_factory=dict)
 
@@ -148,7 +150,7 @@ class _Planning:
                 path = snapshot.named_by_digest(temporary, self.folder)
             else:
                 path = self._with_clusters(ref, temporary, columns)
-        notes = (*self._notes(len(files), rows), *self._dialects())
+        notes = (*self._notes(len(files), rows), *grouped((*self.noted, *self.labelled.notes())))
         names = agreed((place, names) for names, place in self.called.items())
         ref = replace(ref, read_as=notes, label_names=names)
         return replace(ref, snapshot=str(path), fingerprint=path.stem)
@@ -189,11 +191,6 @@ class _Planning:
                 "are not copied. Two items of one id are told apart by their row"
             )
 
-    def _dialects(self) -> Iterator[str]:
-        for detected, names in self.read_as.items():
-            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-            yield f"{names[0]}{more}: {detected}"
-
     def _listed(self, files: Sequence[FileInfo]) -> Iterator[ListedFile]:
         """Every file up to the limit of rows, the last one cut there."""
         left = self.spec.limit
@@ -214,10 +211,11 @@ class _Planning:
             reading(place),
             pq.ParquetFile(LocatedFile(info).arrow(), pre_buffer=False) as footer,
         ):
-            self._call(place, footer.schema_arrow)
+            self._call(place, footer.schema_arrow.metadata)
             rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
         table = with_partitions(Table(columns=names, rows=_no_rows), place)
         columns = resolve(self.spec, table, Path(place))
+        self.labelled.add(Path(place).name, self.spec, table)
         whole = self.hashed and not is_url(place)
         return ListedFile(
             info=info,
@@ -227,9 +225,9 @@ class _Planning:
             layout=Layout(format="parquet"),
         )
 
-    def _call(self, place: str, schema: pa.Schema | None = None) -> None:
+    def _call(self, place: str, metadata: Mapping[bytes, bytes] | None = None) -> None:
         """Note what a file calls the numbers of its labels."""
-        names = names_of(place, self.spec.label or LABEL_DEFAULT, schema)
+        names = names_of(place, self.spec.label or LABEL_DEFAULT, metadata)
         self.called.setdefault(names, place)
 
     def _text(self, info: FileInfo) -> ListedFile:
@@ -240,12 +238,12 @@ class _Planning:
             dialect = dialect_of(path, self.spec, USUAL[kind])
             if dialect.encoding != UTF8:
                 raise _NotUtf8Error(f"{Path(info.url).name} is in {dialect.encoding}:")
-            if dialect.detected:
-                name = printable(Path(info.url).name)
-                self.read_as.setdefault(dialect.detected, []).append(name)
-            with FORMATS.load(kind)(path, self.spec) as table:
-                columns = resolve(self.spec, with_partitions(table, info.url), Path(info.url))
-                header = () if kind == "jsonl" else table.columns
+            self.noted.append((Path(info.url).name, dialect.detected))
+            with FORMATS.load(kind)(path, self.spec) as own:
+                table = with_partitions(own, info.url)
+                columns = resolve(self.spec, table, Path(info.url))
+                self.labelled.add(Path(info.url).name, self.spec, table)
+                header = () if kind == "jsonl" else own.columns
         quoting = self.spec.quoting
         layout = Layout(
             format=kind,

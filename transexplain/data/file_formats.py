@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain, islice
-from typing import IO, Protocol, TypeVar, cast
+from typing import IO, Any, Protocol, TypeVar, cast
 
 from transexplain.data.dialect import USUAL, UTF8, dialect_of
 from transexplain.data.read_frames import reading, unpacking
@@ -169,7 +169,7 @@ def parsed(line: bytes | Problem) -> RawRow:
     try:
         text = line.decode("utf-8")
         refuse_depth(text)
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_once)
     except UnicodeDecodeError as error:
         return Problem(kind="invalid-utf8", message=f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:
@@ -179,6 +179,15 @@ def parsed(line: bytes | Problem) -> RawRow:
             kind="malformed-row", message=f"a JSON {type(value).__name__}, not an object"
         )
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, each of whose keys may stand once: which of two values is meant nobody knows."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(one for one in names if names.count(one) > 1)!r} is twice")
+    return found
 
 
 _SPOKEN = {"\t": "tab", ",": "comma", ";": "semicolon"}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transexplain.data.remote_pictures import names_below, read_ahead
-from transexplain.data.source_files import Record, inside, picture_digest, printable
+from transexplain.data.source_files import FileFacts, Record, inside, picture_digest, printable
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
 from transexplain.remote_files import pinned
 from transexplain.remote_paths import AnyPath, RemotePath
@@ -190,7 +190,7 @@ class ImageFolderSource:
         self.modality: Modality = "image"
         self.numbered, self.named, self.marked = False, True, False
         self._names, others = self._find(location)
-        self.left_out = _left_out(others)
+        self.facts = FileFacts(notes=(("", _left_out(others)),))
 
     def files(self) -> Sequence[AnyPath]:
         """The pictures in order of their relative paths."""

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from transexplain.data.line_index import Layout
-from transexplain.data.table_source import Columns
+from transexplain.data.table_columns import Columns
 from transexplain.remote_files import FileInfo
 
 _SCHEMA = pa.schema(

@@ -38,6 +38,7 @@ def open_parquet(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
             yield Table(
                 columns=tuple(groups.file.schema_arrow.names),
                 rows=lambda wanted: _rows(groups, wanted, path, spec.image),
+                metadata=groups.file.schema_arrow.metadata,
             )
 
 

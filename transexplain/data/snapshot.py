@@ -6,7 +6,7 @@ import json
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
@@ -18,14 +18,17 @@ from transexplain.atomic_write import atomic_file, put_in_place, temporary_file
 from transexplain.data import SOURCES
 from transexplain.data.item_clusters import Clustering, Clusters
 from transexplain.data.source_files import (
+    FileFacts,
+    Note,
     Record,
     Source,
     file_digest,
-    printable,
+    grouped,
     source_digest,
     source_files,
 )
 from transexplain.errors import DataSourceError
+from transexplain.parsing import read_json
 from transexplain.randomness import row_number
 from transexplain.remote_batches import info_all
 from transexplain.remote_files import check_url
@@ -206,18 +209,23 @@ def prepare(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     folder = snapshot_folder(snapshot_dir)
     try:
         if source.modality != "image":
-            snapshot, files = _remember(source, spec, folder)
+            snapshot, files, facts = _remember(source, spec, folder)
         else:
-            snapshot, files = write_snapshot(source, spec, folder), ()
+            snapshot, files, facts = write_snapshot(source, spec, folder), (), _facts(source)
     except OSError as error:  # the readers have turned their own into DataSourceError
         raise unwritable(folder, error) from error
-    return snapshot_ref(source, spec, snapshot, files)
+    return snapshot_ref(source, spec, snapshot, files, facts)
 
 
 def snapshot_ref(
-    source: Source, spec: DatasetSpec, snapshot: Path, files: tuple[SourceFile, ...]
+    source: Source,
+    spec: DatasetSpec,
+    snapshot: Path,
+    files: tuple[SourceFile, ...],
+    facts: FileFacts | None = None,
 ) -> DatasetRef:
     """The record of a source's snapshot in a plan."""
+    facts = facts or FileFacts()
     return DatasetRef(
         source=spec.source,
         modality=source.modality,
@@ -226,28 +234,24 @@ def snapshot_ref(
         rows=pq.read_metadata(snapshot).num_rows,
         root=source.root,
         files=files if len(files) <= _LISTED else (),
-        read_as=_read_as(source),
-        label_names=getattr(source, "label_names", ()),
+        read_as=grouped((*_dialects(source), *facts.notes)),
+        label_names=facts.label_names,
     )
+
+
+def _facts(source: Source) -> FileFacts:
+    """`Source.facts`, as `_detected`."""
+    return getattr(source, "facts", FileFacts())
+
+
+def _dialects(source: Source) -> Iterator[Note]:
+    for path, detected in zip(source.files(), _detected(source), strict=False):
+        yield path.name, detected
 
 
 def _detected(source: Source) -> Sequence[str]:
     """`Source.detected`; empty where a source has no such attribute."""
     return getattr(source, "detected", ())
-
-
-def _read_as(source: Source) -> tuple[str, ...]:
-    """A line for each detected dialect, with its files, and for what is left out."""
-    ways: dict[str, list[str]] = {}
-    for path, detected in zip(source.files(), _detected(source), strict=False):
-        if detected:
-            ways.setdefault(detected, []).append(printable(path.name))
-    lines = tuple(
-        f"{names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {detected}"
-        for detected, names in ways.items()
-    )
-    left_out: str = getattr(source, "left_out", "")
-    return (*lines, left_out) if left_out else lines
 
 
 def _open_source(spec: DatasetSpec) -> Source:
@@ -285,30 +289,35 @@ def unwritable(path: Path, error: OSError) -> DataSourceError:
 
 def _remember(
     source: Source, spec: DatasetSpec, folder: Path
-) -> tuple[Path, tuple[SourceFile, ...]]:
-    """The snapshot of texts or graphs, found by the digest of their bytes or written; the files."""
+) -> tuple[Path, tuple[SourceFile, ...], FileFacts]:
+    """The snapshot of texts or graphs, found by the digest of their bytes or written.
+
+    With it the files, and what is known of them.
+    """
     files = source.files()
     before = _states(files)
     digests = source_files(files)
     name = source_digest(spec, files, digests, named=source.named, detected=_detected(source))
     pointer = folder / f"{name}.source"
-    if snapshot := _remembered(pointer):
-        return snapshot, digests
+    if known := _remembered(pointer):
+        return known[0], digests, known[1]
     snapshot = write_snapshot(source, spec, folder)
     if _states(files) != before:
         raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
     with atomic_file(pointer) as path:
-        path.write_text(snapshot.stem, encoding="ascii")
-    return snapshot, digests
+        path.write_text(json.dumps([snapshot.stem, asdict(_facts(source))]), encoding="ascii")
+    return snapshot, digests, _facts(source)
 
 
-def _remembered(pointer: Path) -> Path | None:
-    """The snapshot that the pointer names, if it is there and whole."""
+def _remembered(pointer: Path) -> tuple[Path, FileFacts] | None:
+    """The snapshot that the pointer names, if it is there and whole, and what is known with it."""
     try:
-        digest = pointer.read_text(encoding="ascii")
+        digest, found = read_json(pointer.read_text(encoding="ascii"))
+        notes = tuple((name, note) for name, note in found["notes"])
+        facts = FileFacts(notes=notes, label_names=tuple(found["label_names"]))
         snapshot = pointer.with_name(f"{digest}.parquet")
-        return snapshot if file_digest(snapshot) == digest else None
-    except (OSError, ValueError):
+        return (snapshot, facts) if file_digest(snapshot) == digest else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -228,6 +228,8 @@ class Table:
     sparse: bool = False  #: True where a row may lack a column (JSON lines)
     #: columns that hold the `content`, `label` and `id` where the specification names no others
     usual: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  #: what it holds that is not read
+    metadata: Mapping[bytes, bytes] | None = None  #: of its schema, where it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,31 @@ class Record:
     cluster: str | None = None  #: as the file has it; the snapshot numbers them, see `clusters.py`
     template: str | None = None
     second_at: int | None = None  #: see `types.pairs`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFacts:
+    """What is known of the files of a source when their rows have been read."""
+
+    notes: tuple["Note", ...] = ()
+    label_names: tuple[str, ...] = ()  #: of the numbers of labels, see `class_names`
+
+
+#: name of a file, "" for all of them, and what a reader should know of it
+Note = tuple[str, str]
+
+
+def grouped(notes: Iterable[Note]) -> tuple[str, ...]:
+    """A line for each different note, with its files."""
+    ways: dict[str, list[str]] = {}
+    for name, note in notes:
+        ways.setdefault(note, []).append(printable(name))
+    return tuple(f"{_files(names)}{note}" for note, names in ways.items() if note)
+
+
+def _files(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}: " if names[0] else ""
 
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -300,8 +327,8 @@ class Source(Protocol):
     """Where records come from; `data.SOURCES` holds the classes that have this shape.
 
     One that looks at how its files are written says in `detected: tuple[str, ...]` what it found
-    in each of them, as `dialect.Dialect` does; in `label_names` what they call the numbers of
-    labels, see `class_names`.
+    in each of them, as `dialect.Dialect` does, and then what else its rows depend on; in
+    `facts: FileFacts` what a reader should know when its records have been read.
     """
 
     modality: Modality

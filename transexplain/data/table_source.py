@@ -5,12 +5,12 @@ import math
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from transexplain.data import FORMATS
-from transexplain.data.class_names import class_names
+from transexplain.data.class_names import agreed, names_beside, names_of
 from transexplain.data.dialect import USUAL, dialect_of
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
 from transexplain.data.picture_places import is_packed
@@ -18,6 +18,8 @@ from transexplain.data.read_frames import read, reading, reading_row
 from transexplain.data.remote_pictures import read_ahead
 from transexplain.data.source_files import (
     KEY,
+    FileFacts,
+    Note,
     PackedPicture,
     Problem,
     RawRow,
@@ -29,90 +31,13 @@ from transexplain.data.source_files import (
     with_partitions,
 )
 from transexplain.data.source_paths import expand
-from transexplain.errors import DataSourceError, ItemError, did_you_mean
+from transexplain.data.table_columns import LABEL_DEFAULT, Columns, Labelled, resolve
+from transexplain.errors import DataSourceError, ItemError
 from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.types.pairs import joined
 from transexplain.types.plans import DatasetSpec, Modality
 
-_TEXT_DEFAULTS = ("text", "sentence")
-LABEL_DEFAULT = "label"
 _TOGETHER = 64  #: rows whose pictures are read from a store at the same time
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
-    """The columns of one file that the dataset reads."""
-
-    content: str  #: text, or picture path
-    second: str | None = None  #: of a pair of texts
-    label: str | None
-    id: str | None
-    meta: tuple[str, ...]
-    evidence: str | None = None
-    spans: str | None = None
-    cluster: str | None = None
-    template: str | None = None
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """Every column once."""
-        of_items = (self.content, self.second, self.label, self.id, self.evidence, self.spans)
-        named = (*of_items, *self.meta, self.cluster, self.template)
-        return tuple(dict.fromkeys(name for name in named if name is not None))
-
-
-def resolve(spec: DatasetSpec, table: Table, path: AnyPath) -> Columns:
-    """The spec's columns, or their defaults, in the table of the file `path`.
-
-    Raises DataSourceError naming the columns that exist where one is missing or there twice.
-    """
-    label, usual = spec.label, table.usual
-    if label is None and (LABEL_DEFAULT in table.columns or table.sparse):
-        label = usual.get("label", LABEL_DEFAULT)
-    first, second = spec.text if isinstance(spec.text, tuple) else (spec.text, None)
-    content = spec.image or first or usual.get("content")
-    columns = Columns(
-        content=content or _default_text(table.columns, path, spec.delimiter),
-        second=second,
-        label=label,
-        id=spec.id or usual.get("id"),
-        meta=tuple(spec.meta),
-        evidence=spec.evidence,
-        spans=spec.spans,
-        cluster=spec.cluster,
-        template=spec.template,
-    )
-    for name in columns.wanted:
-        if name not in table.columns and not (name == label and spec.label is None):
-            near = did_you_mean(name, table.columns)
-            raise DataSourceError(
-                f"{path} has no column {name!r}{near or ';'} "
-                f"{_existing(table.columns, spec.delimiter)}"
-            )
-        if table.columns.count(name) > 1:
-            raise DataSourceError(f"{path} has the column {name!r} more than once; rename one")
-    return columns
-
-
-def _default_text(existing: Sequence[str], path: AnyPath, delimiter: str | None) -> str:
-    for name in _TEXT_DEFAULTS:
-        if name in existing:
-            return name
-    tried = " or ".join(map(repr, _TEXT_DEFAULTS))
-    raise DataSourceError(
-        f"{path} has no column {tried}; name the column of the text (text: ...) or of the picture "
-        f"path (image: ...); {_existing(existing, delimiter)}"
-    )
-
-
-def _existing(columns: Sequence[str], delimiter: str | None) -> str:
-    has = f"it has {', '.join(map(repr, columns))}"
-    if delimiter is None or len(columns) != 1:
-        return has
-    return (
-        f"{has}, a single column: data.delimiter is {delimiter!r}, which its first line does not "
-        "hold; leave it out to have it detected"
-    )
 
 
 def text_of(value: Any, column: str) -> str:
@@ -189,7 +114,19 @@ class FileSource:
         self.numbered, self.named = spec.id is None and not tars, False
         self.marked = spec.evidence is not None
         self.detected = detected_in(self._paths, spec)
-        self.label_names = () if tars else class_names(self._paths, spec.label or LABEL_DEFAULT)
+        self._notes: list[Note] = []
+        self._labelled = Labelled()
+        self._label = spec.label or LABEL_DEFAULT
+        # a snapshot is remembered by its files, and not by what stands beside them
+        beside = {names_beside(str(path), self._label): None for path in self._paths}
+        self.detected += tuple(", ".join(names) for names in beside if names)
+        self._called: list[tuple[str, tuple[str, ...]]] = []
+
+    @property
+    def facts(self) -> FileFacts:
+        """What is known of the files whose rows were read."""
+        notes = (*self._notes, *self._labelled.notes())
+        return FileFacts(notes=notes, label_names=agreed(self._called))
 
     def files(self) -> Sequence[AnyPath]:
         """The tabular files in reading order."""
@@ -201,6 +138,9 @@ class FileSource:
         for path in self._paths:
             with open_table(path, self._spec) as table:
                 columns = resolve(self._spec, table, path)
+                self._labelled.add(path.name, self._spec, table)
+                self._called.append((str(path), names_of(str(path), self._label, table.metadata)))
+                self._notes += [(path.name, note) for note in table.notes]
                 reader = RowReader(columns, path, self.root)
                 for raw, picture in reader.pictures(table.rows(columns.wanted)):
                     yield reader.record(index, raw, picture)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import io
+import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -20,6 +21,12 @@ _ROWS = 1 << 20  #: of a sheet of Excel
 #: bytes that all parts unpack to, and each of those that are held in memory, which takes ten times
 #: as much; smaller ones may be packed as tightly as they like
 _WHOLE, _HELD, _SMALL = 1 << 29, 1 << 26, 1 << 20
+_PIECE = 1 << 20
+#: a formula at the end of its cell, or before an empty value
+_NO_VALUE = re.compile(rb"(?:</f>|<f[^<>]{0,200}/>)(?:<v ?/>|<v></v>)?</c>")
+_CELL, _LONGEST = b"</c>", 300  #: how a cell ends, and bytes that what is looked for has at most
+#: what Excel shows where it cannot compute
+_ERRORS = {"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A", "#GETTING_DATA"}
 
 
 @contextmanager
@@ -43,7 +50,11 @@ def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         cells = sheet.iter_rows(max_row=_ROWS + 1, values_only=True)
         rows = without_trailing(_bounded(cells, path), _is_blank)
         header = _header(next(rows, ()), path)
-        yield Table(columns=tuple(header), rows=lambda wanted: _picked(rows, header, wanted))
+        yield Table(
+            columns=tuple(header),
+            rows=lambda wanted: _picked(rows, header, wanted),
+            notes=(*_other_sheets(book, spec.sheet), *_without_values(sheet)),
+        )
 
 
 def _refuse_large(content: Any, path: AnyPath) -> None:
@@ -87,6 +98,39 @@ def _sheet(book: Any, wanted: str | None, path: AnyPath) -> Any:
     return book[wanted]
 
 
+def _other_sheets(book: Any, wanted: str | None) -> Iterator[str]:
+    first, *others = (sheet.title for sheet in book.worksheets)
+    if wanted is None and others:
+        shown = ", ".join(map(repr, others[:5])) + (", ..." if len(others) > 5 else "")
+        yield f"the sheet {first!r} is read; it has {shown} too, which data.sheet names"
+
+
+def _without_values(sheet: Any) -> Iterator[str]:
+    """What a sheet holds that reads as empty cells."""
+    merged = formulas = 0
+    piece = rest = b"<"
+    with sheet._get_source() as part:
+        while piece:
+            piece = part.read(_PIECE)
+            text = rest + piece
+            last = text.rfind(_CELL)
+            end = last + len(_CELL) if last >= 0 else max(0, len(text) - _LONGEST)
+            end = end if piece else len(text)
+            merged += text.count(b"<mergeCell ", 0, end)
+            formulas += len(_NO_VALUE.findall(text, 0, end))
+            rest = text[end:]
+    if merged:
+        yield (
+            f"{merged:,} ranges of cells are merged, only the first cell of each has a value; "
+            "unmerge them"
+        )
+    if formulas:
+        yield (
+            f"{formulas:,} cells hold formulas without a value: open the workbook in a program "
+            "that computes them, and save it"
+        )
+
+
 def _is_blank(cells: Sequence[Any]) -> bool:
     return all(cell is None for cell in cells)
 
@@ -117,4 +161,8 @@ def _picked(
 
 
 def _plain(cell: Any) -> Any:
+    if isinstance(cell, str) and cell in _ERRORS:
+        return None
+    if isinstance(cell, dt.timedelta):
+        return str(cell)
     return cell.isoformat() if isinstance(cell, dt.date | dt.time) else cell
