@@ -41,8 +41,10 @@ def _groups_of(
 ) -> tuple[EntityGroup, ...]:
     """The groups of lexicons and data, narrowed to those that are included, and meetings."""
     columns = section.columns if section else ()
+    of_texts = (*lexicons, *_marked(data, dataset))
+    _check_families(columns, of_texts)
     of_columns = (group for column in columns for group in _of_column(column, dataset))
-    groups = (*lexicons, *_marked(data, dataset), *of_columns)
+    groups = (*of_texts, *of_columns)
     names = [group.name for group in groups]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SpecError(
@@ -62,6 +64,17 @@ def _groups_of(
     groups = (*groups, *_meetings(section, groups))
     _check_reference(section.reference, [group.name for group in groups])
     return groups
+
+
+def _check_families(columns: Sequence[str], groups: Iterable[EntityGroup]) -> None:
+    """Raise SpecError where groups of whole items would be in the family of others."""
+    families = {family(group.name) for group in groups}
+    for column in columns:
+        where = f"groups.column: rename {column!r} in the data:"
+        if column in families:
+            raise SpecError(f"{where} other groups, {column}/..., are of a family of that name")
+        if "/" in column:
+            raise SpecError(f"{where} what stands before a slash is the family of a group")
 
 
 def _check_reference(reference: PlanReference, names: Sequence[str]) -> None:

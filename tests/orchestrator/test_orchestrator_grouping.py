@@ -41,6 +41,8 @@ def rows() -> Iterator[dict[str, Any]]:
             "prediction": "good" if name[0] == "F" else "bad",
             "sex": AUTHORS[number % 2],
             "age": "old" if old else "young",
+            "gender": AUTHORS[number % 2],
+            "author/age": "old" if old else "young",
         }
 
 
@@ -195,6 +197,8 @@ def test_options_that_are_not_set_are_not_in_the_document(imported: Callable[...
         ("pairs=nowhere.yaml", "nowhere.yaml: cannot be read"),
         ("column=[sex, mood]", "'mood'"),
         ("column=[sex, sex]", "comes from two places"),
+        ("column=gender", "rename 'gender' in the data"),
+        ("column=[sex, author/age]", "rename 'author/age' in the data"),
     ],
 )
 def test_invalid_groups_are_reported(

@@ -147,21 +147,6 @@ def test_another_recogniser_than_the_plans_fails_the_check(
 
 
 @pytest.mark.exhaustive
-def test_hashed_where_a_column_has_the_name_of_the_family(
-    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`entity/PERSON` of the recogniser is not taken for a value of the column `entity`."""
-    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY)
-    one = audit(
-        {"recogniser": PEOPLE, "column": "entity", "check": 0},
-        store_text="hashed",
-        data={"source": str(tmp_path / "texts.jsonl"), "meta": ["entity"]},
-    )
-    with open_database(one.url) as db:
-        mentions = list(results.iter_mentions(db, one.id))
-    assert not {m.entity for m in mentions} & {name.lower() for name in (*NAMES, *PLACES)}
-
-
 @pytest.mark.parametrize(
     ("groups", "keys", "message"),
     [

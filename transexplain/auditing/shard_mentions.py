@@ -163,8 +163,9 @@ class MentionCounter:
         Of a model that labels tokens the answers to its entities, by the groups that each names.
         """
         slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
-        template = done.item.template if done.item else ""
-        cluster = _cluster_of(done) or template
+        template, own = done.item.template if done.item else "", _cluster_of(done)
+        # a template and a cluster may have the same name
+        cluster = f"cluster {own}" if own else f"template {template}" if template else ""
         aggregate.gaps.add(done.attributions, groups)
         counted = [(outcome, groups)]
         if self._tagging:
@@ -182,7 +183,7 @@ class MentionCounter:
             )
         if template and self._answers and (len(outcome.logits) > 1 or self._generates):
             aggregate.checked.observations += self._observations(
-                outcome, mentions, (template, cluster, slice_)
+                outcome, mentions, (template, own, slice_)
             )
 
     def _observations(
@@ -205,6 +206,7 @@ class MentionCounter:
                 slice=slice_,
                 group=group,
                 entity=entity,
+                template=True,
                 own=True,
                 positions=outcome.positions,
                 predicted=outcome.predicted,

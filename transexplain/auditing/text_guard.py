@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
-from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import Blanked, Blind, Hashed, Nothing, TextKey
@@ -78,9 +77,6 @@ REDACTION_FAILED = "redaction-failed"
 #: keys of a score's detail that hold a class name, and numbers of its words in their order
 _CLASS, _WORDS, _OF_WORDS = "class", "words", ("relevance", "rarity")
 _DRAWS = "draws"  #: and the details of the draws of random relevance
-
-#: how a plan says where such groups come from; their names may begin as a column's
-_MARKED = ("marked in the data", FOUND_BY)
 
 
 def guard_of(plan: AuditPlan) -> "Guard | None":
@@ -244,7 +240,5 @@ def _are_numbers(value: object) -> bool:
 def _marked(plan: AuditPlan) -> frozenset[str]:
     """Groups without terms, but for those of a column, whose entities are the items."""
     return frozenset(
-        group.name
-        for group in plan.groups
-        if not group.terms and (group.source.startswith(_MARKED) or not is_whole(plan, group.name))
+        one.name for one in plan.groups if not one.terms and not is_whole(plan, one.name)
     )

@@ -28,6 +28,7 @@ class SwappedName(msgspec.Struct, frozen=True):
     document: str  #: item id, or the template that several items are made from
     group: str
     entity: str
+    template: bool = False  #: whether `document` is a template
     own: bool = False  #: the name that the text came with
     predicted: str = ""
     log_odds: tuple[float, ...] = ()  #: of every answer of the plan
@@ -71,7 +72,7 @@ class GatheredTotals:
         self.predictions: Counter[tuple[str, str]] = Counter()  #: label ("": none) and class
         self._positions: dict[tuple[Any, ...], list[int]] = {}
         self._heatmaps: dict[tuple[Any, ...], list[int]] = {}
-        self._texts: dict[str, list[SwappedName]] = {}
+        self._texts: dict[tuple[bool, str], list[SwappedName]] = {}
         self._answers = 0
 
     @property
@@ -98,13 +99,11 @@ class GatheredTotals:
     def swaps(self, group: str, entity: str) -> list[SwappedText]:
         """The texts in which this name stood beside others, the widest change first."""
         found = []
-        for document, some in tuple(self._texts.items()):
+        for some in tuple(self._texts.values()):
             own = [one for one in some if (one.group, one.entity) == (group, entity)]
             others = [one for one in some if one.group != group]
             if own and others:
-                # of an item the other names are put in; those of a template came with their items
-                is_item = not all(one.own for one in some)
-                found.append(_compared(document, is_item, own[0], others))
+                found.append(_compared(own[0], others))
         return sorted(found, key=lambda one: -max(map(abs, one.changes), default=0.0))
 
     def _work(self, db: Database) -> Iterator[None]:
@@ -140,7 +139,7 @@ class GatheredTotals:
         for answer in one.checked.observations:
             self.cut = self.cut or self._answers == MOST_ANSWERS
             if not self.cut:
-                self._texts.setdefault(answer.document, []).append(answer)
+                self._texts.setdefault((answer.template, answer.document), []).append(answer)
                 self._answers += 1
 
 
@@ -158,13 +157,11 @@ def _sum(
     totals[key] = list(row) if known is None else list(map(add, known, row))
 
 
-def _compared(
-    document: str, is_item: bool, own: SwappedName, others: list[SwappedName]
-) -> SwappedText:
+def _compared(own: SwappedName, others: list[SwappedName]) -> SwappedText:
     means = (fmean(values) for values in zip(*(one.log_odds for one in others), strict=False))
     return SwappedText(
-        document=document,
-        is_item=is_item,
+        document=own.document,
+        is_item=not own.template,
         changes=tuple(a - b for a, b in zip(own.log_odds, means, strict=False)),
         others=len(others),
         flips=sum(one.predicted != own.predicted for one in others),

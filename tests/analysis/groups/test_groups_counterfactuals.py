@@ -1,6 +1,7 @@
 """Swapped names: effects by hand, intervals that hold, effects that differ between texts."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ ANSWER = Answer(name="yes", plus=(1,), minus=(0,))
 
 
 def seen(
-    document: str, group: str, entity: str, value: float, positions: int = 9, **more: str
+    document: str, group: str, entity: str, value: float, positions: int = 9, **more: Any
 ) -> Observation:
     return Observation(
         document=document,
@@ -29,7 +30,7 @@ def seen(
         positions=positions,
         predicted="yes" if value > 0 else "no",
         log_odds=(value,),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -157,6 +158,24 @@ def test_names_that_differ_among_themselves_are_no_effect_that_varies() -> None:
         row = compared(list(drawn(rng, lambda _: 0.0, name=0.6, noise=0.0)))
         wrong += row.varies_p is not None and row.varies_p <= 0.05
     assert wrong <= 5
+
+
+def test_a_template_and_an_item_of_one_name_are_two_texts() -> None:
+    item = [seen("1", "A", "a", 1.0), seen("1", "B", "b", 0.0)]
+    template = [
+        seen("1", "A", "a", 5.0, template=True, own=True),
+        seen("1", "B", "b", 1.0, template=True, own=True),
+    ]
+    row = compared([*item, *template])
+    assert (row.documents, row.clusters, row.effect) == (2, 2, pytest.approx(2.5))
+
+
+def test_a_cluster_that_is_called_as_a_text_is_not_that_text() -> None:
+    texts = [
+        (seen(name, "A", "a", value, cluster=cluster), seen(name, "B", "b", 0.0, cluster=cluster))
+        for name, value, cluster in (("1", 1.0, ""), ("2", 2.0, "1"), ("3", 3.0, "\x001"))
+    ]
+    assert compared([one for pair in texts for one in pair]).clusters == 3
 
 
 def test_copies_of_a_text_are_one_cluster() -> None:

@@ -109,6 +109,7 @@ class _Observation(Struct, forbid_unknown_fields=True):
     entity: str
     cluster: str
     slice: str
+    template: bool
     own: bool
     positions: _Count
     predicted: str

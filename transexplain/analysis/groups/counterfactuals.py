@@ -41,6 +41,7 @@ class Observation:
     entity: str  #: whose name stands there
     cluster: str = ""  #: that the text belongs to; "": the document
     slice: str = ""
+    template: bool = False  #: whether `document` is a template
     own: bool = False  #: the name that the text came with
     positions: int = 0  #: that the model reads
     predicted: str = ""
@@ -112,9 +113,9 @@ def counterfactual_table(
     practical: Practical,
 ) -> list[Counterfactual]:
     """One row per group, answer and stratum; a group without swapped names has none."""
-    by_document: dict[str, list[Observation]] = {}
+    by_document: dict[tuple[bool, str], list[Observation]] = {}
     for one in sorted(observations):
-        by_document.setdefault(one.document, []).append(one)
+        by_document.setdefault((one.template, one.document), []).append(one)
     found: list[Counterfactual] = []
     for group, reference in references.items():
         others = set(reference.groups) - {group}
@@ -165,8 +166,11 @@ class _Compared:
         self.entities, self.entity = numbered(
             [(one.group == group, one.entity) for one in observed]
         )
-        names = [text[0].cluster or f"\0{text[0].document}" for text in texts]
-        clusters, self.cluster = numbered(names)
+        firsts = [text[0] for text in texts]
+        alone = [None if one.cluster else (one.template, one.document) for one in firsts]
+        clusters, self.cluster = numbered(
+            [(one.cluster, document) for one, document in zip(firsts, alone, strict=True)]
+        )
         self.clusters = len(clusters)
         self.values = np.array([one.log_odds for one in observed], dtype=np.float64)
         counts = self._by_text(self.left), self._by_text(~self.left)

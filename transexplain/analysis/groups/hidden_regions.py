@@ -117,7 +117,7 @@ class _Compared:
     def __init__(self, regions: Sequence[HiddenRegion], group: str) -> None:
         self.regions = regions
         self.left = np.array([one.group == group for one in regions])
-        clusters = [one.cluster or f"\0{one.document}" for one in regions]
+        clusters = [(one.cluster, None if one.cluster else one.document) for one in regions]
         names, self.cluster = numbered(clusters)
         self.clusters = len(names)
         self.pictures = len({one.document for one in regions})
