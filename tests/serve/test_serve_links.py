@@ -20,6 +20,7 @@ def from_templates() -> list[Observation]:
             document=f"template {number} <b>",
             group=group,
             entity=names[number % 6],
+            template=True,
             own=True,
             positions=6,
             predicted=("negative", "positive")[worth > 0],
