@@ -39,9 +39,11 @@ from transexplain.reports.survey import choose, survey
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.database import Database
+from transexplain.store.recorded import recorded_shards
 from transexplain.store.results import write_rows
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import item, result_part, shard, shard_aggregate
+from transexplain.store.shard_digests import damaged, held_rows
 
 
 def store(url: str, corpus: Corpus, pool: int, processes: int, previous: str | None = None) -> str:
@@ -58,6 +60,7 @@ def store(url: str, corpus: Corpus, pool: int, processes: int, previous: str | N
                 results.save(db, claim, made)
         for first in range(pool, corpus.shards, pool):
             _copy(db, run_id, corpus.shard_size, first, min(pool, corpus.shards - first))
+            _sign(db, run_id)
         runs.finalise(db, run_id)
         _settle(db)
     return run_id
@@ -85,6 +88,15 @@ def _copy(db: Database, run_id: str, size: int, first: int, count: int) -> None:
             .where(shard.c.run_id == run_id, shard.c.index >= first, shard.c.index < first + count)
             .values(**done)
         )
+
+
+def _sign(db: Database, run_id: str) -> None:
+    """Record the digests of shards that have none."""
+    copies = [one for one in recorded_shards(db, run_id) if one.state == "done" and not one.digest]
+    with db.begin() as connection:
+        for index, held in held_rows(connection, run_id, copies).items():
+            at = (shard.c.run_id == run_id) & (shard.c.index == index)
+            connection.execute(shard.update().where(at).values(digest=held.digest))
 
 
 def _settle(db: Database) -> None:
@@ -140,6 +152,7 @@ def stages(url: str, run_id: str) -> None:
         run = runs.get(db, run_id)
         total = _timed("merging the totals", lambda: merged(db, run_id))
         found = _timed("survey by index", lambda: survey(db, run, total, GALLERY))
+        _timed("digests of shards", lambda: damaged(db, run_id))
         _timed("failures", lambda: failures(db, run_id))
         _timed("counts", lambda: counts_of(db, run))
         _timed("ledgers", lambda: conservation_of(db, run))

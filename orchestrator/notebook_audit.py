@@ -133,6 +133,9 @@ def _for_a_caller(settings: Settings) -> Settings:
     return replace(settings, item_deadline=math.inf, host_processes=processes)
 
 
+_TOO_MANY = "more items failed than the tolerance allows; see summary.failures"
+
+
 def _run(
     prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
 ) -> "AuditResult":
@@ -159,11 +162,11 @@ def _run(
             )
             stopped.add_note(f"run {run_id} is not finished; {again}")
             raise
-        if exit_code(db, run_id):
-            warnings.warn(
-                "more items failed than the tolerance allows; see summary.failures", stacklevel=3
-            )
         summary, total = summarised(db, run_id)
+        if not summary.whole:
+            warnings.warn(summary.headline[0].text, stacklevel=3)
+        elif exit_code(db, run_id):
+            warnings.warn(_TOO_MANY, stacklevel=3)
         keep(db, summary, total)
     return AuditResult(
         run_id=run_id,

@@ -64,6 +64,8 @@ _TORN = {
     *("HTTPClientError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError"),
     *("ServiceRequestError", "ServiceResponseError", "RemoteProtocolError", "NetworkError"),
 }
+#: codes of stores that have no such bucket or container; Google's says it in its message alone
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 #: what s3fs makes of SlowDown, ServiceUnavailable and InternalError
 _TRANSIENT = {errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)}
 #: answers by HTTP that say the same
@@ -131,17 +133,14 @@ def under(prefix: str) -> list[FileInfo]:
     """All files below a folder, by URL; empty where there is none. Raises ObjectStoreError."""
 
     def listed(files: Any, path: str) -> list[FileInfo]:
-        try:
-            found = files.find(path.rstrip("/"), detail=True)
-        except FileNotFoundError:
-            return []
+        found = files.find(path.rstrip("/"), detail=True)
         # a file of that very name is no folder
         return [one for one in _listed(prefix, found) if not same_file(one, path)]
 
     def same_file(one: FileInfo, path: str) -> bool:
         return path_of(one.url).strip("/") == path.strip("/")
 
-    return _asked(prefix, listed)
+    return _asked(prefix, listed, missing=list)
 
 
 def read(url: str, most: int | None = None) -> bytes:
@@ -205,14 +204,7 @@ def write(url: str, content: bytes | Path) -> FileInfo:
 
 def delete(url: str) -> None:
     """Delete a file; nothing happens where there is none. Raises ObjectStoreError."""
-
-    def remove(files: Any, path: str) -> None:
-        try:
-            files.rm_file(path)
-        except FileNotFoundError:
-            return
-
-    _asked(url, remove)
+    _asked(url, lambda files, path: files.rm_file(path), missing=lambda: None)
 
 
 class RangeReader(io.RawIOBase):
@@ -272,8 +264,10 @@ def _check_same(now: FileInfo, before: FileInfo) -> None:
         )
 
 
-def _asked(url: str, request: Callable[[Any, str], _T]) -> _T:
-    """The answer of a file system to a request about a path of its own."""
+def _asked(
+    url: str, request: Callable[[Any, str], _T], missing: Callable[[], _T] | None = None
+) -> _T:
+    """The answer of a file system to a request; `missing` is that for no such file in a bucket."""
     check_url(url)
     for wait in (*_WAITS, None):
         files = file_system(url)
@@ -282,6 +276,8 @@ def _asked(url: str, request: Callable[[Any, str], _T]) -> _T:
         except TransExplainError:
             raise
         except Exception as error:  # noqa: BLE001 - each library has a tree of its own
+            if missing and isinstance(error, FileNotFoundError) and not _no_bucket(error):
+                return missing()
             if _refused(error):
                 # a client keeps the credentials that it began with; the next one reads them again
                 files.clear_instance_cache()
@@ -357,6 +353,12 @@ def _refused(error: Exception) -> bool:
     return not isinstance(error, FileNotFoundError) and bool(_status(error) & _REFUSALS)
 
 
+def _no_bucket(error: Exception) -> bool:
+    """Whether a store has not even the bucket or container: it is the wrong one, or away."""
+    said = " ".join(map(str, _causes(error))).lower()
+    return bool(_names(error) & _NO_BUCKET) or "bucket does not exist" in said
+
+
 def _transient(error: Exception) -> bool:
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
         return False
@@ -370,9 +372,10 @@ def _transient(error: Exception) -> bool:
 def _explained(url: str, error: Exception) -> TransExplainError:
     reason = " ".join(without_secrets(str(error)).split()) or type(error).__name__
     store = store_of(url)
-    if "NoSuchBucket" in _names(error):
+    if _no_bucket(error):
         bucket = url.partition("://")[2].partition("/")[0]
-        return RemoteFileError(f"{url}: there is no bucket {bucket!r}; check its name, or make it")
+        what = f"{url}: there is no bucket {bucket!r}"
+        return ObjectStoreError(f"{what}; check its name and {store.place}, or make it")
     if isinstance(error, FileNotFoundError | IsADirectoryError) or 404 in _status(error):
         private = f"; if it is private, {store.credentials}" if scheme_of(url) == "hf" else ""
         return RemoteFileError(

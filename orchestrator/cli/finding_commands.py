@@ -255,6 +255,7 @@ def matches(
     """Write random matches in context for a person to check, or report their precision."""
     from transexplain.analysis.groups.matching_sheet import checked_precisions
     from transexplain.store import runs
+    from transexplain.store.shard_digests import refuse_damaged
 
     with opt.open_store(opt.settings_with(db)) as store:
         run = runs.get(store, run_id)
@@ -263,6 +264,7 @@ def matches(
                 checked_precisions(checked, [one.name for one in run.plan.groups]), json_
             )
             return
+        refuse_damaged(store, run.id)
         path = out or Path(f"matches-{run.id}.csv")
         drawn = _write(store, run, path, sample, seed)
         dropped = _dropped(store, run)

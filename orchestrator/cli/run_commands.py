@@ -130,6 +130,13 @@ ReportDir = Annotated[
 Wait = Annotated[
     bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
 ]
+FilesLost = Annotated[
+    bool,
+    typer.Option(
+        "--files-lost",
+        help="the files of the run's sink are deleted for good: write all of them again",
+    ),
+]
 Queue = Annotated[
     bool, typer.Option("--queue", help="send messages to workers instead of working here")
 ]
@@ -200,6 +207,7 @@ def resume(
     run_id: opt.RunId = "latest",
     *,
     queue_: Queue = False,
+    files_lost: FilesLost = False,
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
@@ -215,12 +223,12 @@ def resume(
     with opt.open_store(settings) as store:
         found = run_actions.resumable(store, run_id)
         _check_here(store, found, executor)
-        run_actions.queue_again(store, found)
+        run_actions.queue_again(store, found, files_lost=files_lost)
         work = worked_on(executor, store, found)
         work_and_report(store, found, work, report_dir, output)
 
 
-def retry(
+def retry(  # noqa: PLR0913 - the options of a command line
     run_id: opt.RunId = "latest",
     *,
     failed: Annotated[
@@ -232,6 +240,7 @@ def retry(
         ),
     ] = False,
     queue_: Queue = False,
+    files_lost: FilesLost = False,
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
@@ -247,7 +256,7 @@ def retry(
     with opt.open_store(settings) as store:
         found = run_actions.resumable(store, run_id)
         _check_here(store, found, executor)
-        again = run_actions.queue_again(store, found, failed=failed)
+        again = run_actions.queue_again(store, found, failed=failed, files_lost=files_lost)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
             typer.echo(f"run {found}: nothing to try again{more}")
@@ -374,8 +383,8 @@ def work_and_report(
     except KeyboardInterrupt:
         typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    headline, paths = report(store, run_id, report_dir, show=output == "bar")
-    code = exit_code(store, run_id)
+    headline, paths, damaged = report(store, run_id, report_dir, show=output == "bar")
+    code = exit_code(store, run_id) or damaged
     if output == "json":
         findings = [{"kind": one.kind, "text": one.text} for one in headline]
         files = [str(path) for path in paths]

@@ -327,7 +327,10 @@ def report(
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
-    """Write the report of an audit or evaluation again, or print it as JSON."""
+    """Write the report of an audit or evaluation again, or print it as JSON.
+
+    Exit code 3 where stored results are not those that were saved.
+    """
     from transexplain.reports.redaction import fewest_of
     from transexplain.store import runs
 
@@ -340,6 +343,8 @@ def report(
 
         wanted = finish.ReportOptions(checked=checked, fewest=fewest, sign=sign)
         if json_:
-            typer.echo(finish.as_json(store, found, wanted))
+            text, code = finish.as_json(store, found, wanted)
+            typer.echo(text)
         else:
-            finish.report(store, found, report_dir, wanted)
+            code = finish.report(store, found, report_dir, wanted).exit_code
+    raise typer.Exit(code)

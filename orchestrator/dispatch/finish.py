@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rich.console import Console
 
@@ -74,12 +74,18 @@ class ReportOptions:
 _PLAIN = ReportOptions()
 
 
+class Written(NamedTuple):
+    """A report that was written."""
+
+    headline: Sequence[Statement]
+    paths: list[AnyPath]
+    exit_code: int  #: 3 where results are not those that were saved
+
+
 def report(
     db: Database, run_id: str, folder: AnyPath, wanted: ReportOptions = _PLAIN, *, show: bool = True
-) -> tuple[Sequence[Statement], list[AnyPath]]:
+) -> Written:
     """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
-
-    Returns the headline and the files that were written.
 
     A redacted report says so in its name, and no manifest stands beside it. Raises
     ConfigurationError where the folder cannot be written or the key cannot sign, or for what an
@@ -92,23 +98,28 @@ def report(
         name = f"{table.evaluated.name}-{table.evaluated.run_id}"
         paths = _write(EVALUATION_REPORTS, table, folder / name)
         paths.append(_write_manifest(db, table.evaluated.run_id, folder / name))
-        headline: Sequence[Statement] = table.headline
+        found: Summary | EvaluationSummary = table
     else:
-        summary, paths = write_reports(db, run_id, folder, wanted)
-        headline = summary.headline
+        found, paths = write_reports(db, run_id, folder, wanted)
     if signer is not None:
         paths.append(_write_signature(paths, runs.get(db, run_id).id, signer))
     if show:
-        _print(headline, paths)
-    return headline, paths
+        _print(found.headline, paths)
+    return Written(found.headline, paths, _code(found))
 
 
-def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> str:
-    """What a run found, for programs; raises as `report`."""
+def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> tuple[str, int]:
+    """What a run found, for programs, and the exit code; raises as `report`."""
     if runs.get(db, run_id).plan.task == "evaluation":
         wanted.refuse_evaluation(run_id)
-        return str(EVALUATION_REPORTS.load("json")(tabulate(db, run_id)))
-    return str(REPORTS.load("json")(wanted.summary(db, run_id)))
+        table = tabulate(db, run_id)
+        return str(EVALUATION_REPORTS.load("json")(table)), _code(table)
+    summary = wanted.summary(db, run_id)
+    return str(REPORTS.load("json")(summary)), _code(summary)
+
+
+def _code(found: Summary | EvaluationSummary) -> int:
+    return 0 if found.whole else _INCOMPLETE
 
 
 def write_reports(

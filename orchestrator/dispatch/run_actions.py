@@ -43,9 +43,14 @@ def resumable(db: Database, run_id: str) -> str:
     return found.id
 
 
-def queue_again(db: Database, run_id: str, *, failed: bool = False) -> int:
-    """Queue dead and damaged shards and, with `failed`, those with failed items; how many."""
-    return (shards.retry_failed if failed else shards.redrive)(db, run_id)
+def queue_again(
+    db: Database, run_id: str, *, failed: bool = False, files_lost: bool = False
+) -> int:
+    """Queue dead and damaged shards and, with `failed`, those with failed items; how many.
+
+    Raises as `shards.redrive`.
+    """
+    return (shards.retry_failed if failed else shards.redrive)(db, run_id, files_lost=files_lost)
 
 
 def send_hints(db: Database, settings: Settings, run_id: str) -> int:

@@ -11,6 +11,7 @@ from transexplain.reports.headline import caveats
 from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.impact_by_category import impact_of
+from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.worst_figures import (
     COMPARED,
     category_ratio,
@@ -69,7 +70,10 @@ def finished(summary: Summary) -> Check:
         text += "; wait for it, or `transexplain resume`"
     elif state == "cancelled":
         text += "; run the audit again"
-    return Check(rule="finished", passed=state == "done", measured=None, threshold=None, text=text)
+    if lost := damage(summary.sections.get("unreadable")):
+        text = lost
+    passed = state == "done" and not lost
+    return Check(rule="finished", passed=passed, measured=None, threshold=None, text=text)
 
 
 def checks(policy: Policy, summary: Summary) -> Iterator[Check]:

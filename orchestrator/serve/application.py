@@ -38,6 +38,7 @@ from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.settings import QUEUE
 from transexplain.store.database import Database
+from transexplain.store.shard_digests import miscounted
 
 log = logging.getLogger(__name__)
 
@@ -153,9 +154,11 @@ async def _answer(page: Page, ask: Callable[..., Asked], request: Request) -> Re
 def _body(page: Page, asked: Asked, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
     with asked.db.reading_once():
         answer = page.make(asked)
+        lost = miscounted(asked.db, asked.run.id) if "{run}" in page.path and asked.readable else []
+    document = {**answer.document, "damaged_shards": lost} if lost else answer.document
     if as_json:
-        return drawn_pages.json_bytes(answer.document)
-    return drawn_pages.html(page.name, **{**answer.document, **answer.drawing, **drawing})
+        return drawn_pages.json_bytes(document)
+    return drawn_pages.html(page.name, **{**document, **answer.drawing, **drawing})
 
 
 def _not_there(request: Request, error: Exception) -> Response:

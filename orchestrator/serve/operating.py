@@ -22,7 +22,7 @@ from orchestrator.serve.asked import NotThereError
 from orchestrator.serve.links import link, name_of
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
 from orchestrator.serve.replies import RefusedError, features_of, sent, wants_json
-from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
+from transexplain.errors import BrokerError, ConfigurationError, DatabaseError, ObjectStoreError
 from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
 from transexplain.store import browsing, fleet_state, runs, shards
@@ -248,7 +248,7 @@ def _act(
 ) -> _Done:
     try:
         done = action.act(operator, run_id, fields)
-    except ConfigurationError as error:
+    except (ConfigurationError, ObjectStoreError) as error:
         log.warning("%s of run %s by %r was refused: %s", name, run_id, user, error)
         raise RefusedError(409, "Not possible", str(error)) from None
     except (DatabaseError, DBAPIError) as error:

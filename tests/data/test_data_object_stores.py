@@ -329,7 +329,8 @@ def test_a_wrong_source_is_named(
     source: str,
     message: str,
 ) -> None:
-    with pytest.raises((DataSourceError, RemoteFileError), match=message) as told:
+    wrong = (DataSourceError, RemoteFileError, ObjectStoreError)
+    with pytest.raises(wrong, match=message) as told:
         prepare(DatasetSpec(source=source), tmp_path)
     assert "hidden" not in str(told.value)
 

@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from old_rows import save_as_rows
 from sqlalchemy import update
 from store_samples import make_plan, make_result, make_shards
 from typer.testing import CliRunner
@@ -158,5 +157,5 @@ def begun(db: Database, version: int) -> str:
     claim = shards.claim(db, run_id, "w", 60)
     assert claim is not None
     saved = {**ShardAggregate().to_json(), "version": version}
-    save_as_rows(db, claim, replace(make_result(claim.shard), aggregate=saved))
+    results.save(db, claim, replace(make_result(claim.shard), aggregate=saved))
     return run_id

@@ -206,7 +206,7 @@ def test_texts_are_for_whom_they_are_asked_for(postgres_url: str, role: str) -> 
         assert refused(connection, "DELETE FROM item")
     call(postgres_url, "grant-read", role)
     with psycopg.connect(plain(postgres_url), user=role) as connection:
-        for name in ("item", "attribution", "mention", "score", "shard_aggregate"):
+        for name in ("item", "result_part", "shard_aggregate"):
             assert refused(connection, f"SELECT * FROM {name}"), "it lost the texts again"
         assert not refused(connection, "SELECT * FROM run_metric")
 

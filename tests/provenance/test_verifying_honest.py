@@ -39,7 +39,6 @@ from workers.claim_to_commit import Workbench
 
 ALL = {
     "plan",
-    "items",
     "stored results",
     "stored relevance",
     "aggregates",
@@ -425,27 +424,6 @@ def test_pictures_are_hashed_again(call: Call, tmp_path: Path, vit_dir: Path) ->
     assert code == 1
     assert "FAIL  pictures: a/two.png has changed" in printed
     assert "cannot be explained again" in printed
-
-
-def test_a_run_of_an_older_version_says_what_is_not_there(run: Run, tmp_path: Path) -> None:
-    url = run.copy(tmp_path / "old.db")
-    execute(url, "UPDATE run SET surroundings = NULL")
-    execute(url, "UPDATE shard SET digest = NULL, surroundings = NULL")
-    found = run.checks(url)
-    assert not failed(found)
-    notes = {name for name, one in found.items() if one.status == "NOTE"}
-    assert notes == {"stored results", "software"}
-    with open_database(url) as db:
-        assert manifest_of(db, run.id).inputs["software"] == {}
-
-
-def test_a_run_that_was_upgraded_while_it_ran(run: Run, tmp_path: Path) -> None:
-    url = run.copy(tmp_path / "upgraded.db")
-    execute(url, "UPDATE run SET surroundings = NULL")
-    execute(url, 'UPDATE shard SET digest = NULL, surroundings = NULL WHERE "index" = 0')
-    found = run.checks(url, items=0)
-    assert found["stored results"].status == "PASS"
-    assert "2 of 3 shards" in found["stored results"].text
 
 
 def test_a_run_that_is_not_over(run: Run, tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 from verified_runs import Run, audited, change_plan, execute, failed, flipped, rows, tampered
 
 from orchestrator.cli.command_line import app
+from transexplain.store import shard_digests
+from transexplain.store.recorded import recorded_shards
+from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from transexplain.types.plans import ShardResult
 
@@ -164,17 +167,17 @@ ROWS = [
     (
         one_byte_of_a_part,
         {"stored results", "stored relevance"},
-        "shard 1 (rows 8 to 15) is not what was saved",
+        "shard 1 (rows 8 to 15): part 0",
     ),
-    (one_byte_of_a_part, {"stored results"}, "damaged: part 0, rows 8 to 15;"),
+    (one_byte_of_a_part, {"stored results"}, "part 0 (rows 8 to 15) is damaged"),
     (one_byte_of_a_part, {"stored relevance"}, "part 0 of shard 1 (rows 8 to 15) cannot be"),
-    (one_byte_of_a_summary, {"stored results"}, "damaged: part 0, rows 8 to 15;"),
+    (one_byte_of_a_summary, {"stored results"}, "part 0 (rows 8 to 15) is damaged"),
     (
         a_part_cut_short,
         {"stored results", "stored relevance"},
         "`transexplain resume",
     ),
-    (a_part_that_is_gone, {"items", "stored results"}, "holds 0 explained"),
+    (a_part_that_is_gone, {"stored results"}, "holds 0 explained"),
     (another_layout, {"stored results", "stored relevance"}, "newer TransExplain wrote it"),
     (
         relevance_by_chance,
@@ -182,12 +185,12 @@ ROWS = [
         "item '8'",
     ),
     (a_ledger, {"stored results", "stored relevance"}, "its ledger adds up to"),
-    (an_item, {"items", "stored results", "aggregates"}, "missing: row 9"),
+    (an_item, {"stored results", "aggregates"}, "holds 7 explained"),
     (a_label, {"stored results", "aggregates"}, "its predictions are not those"),
     (a_mention, {"stored results", "aggregates"}, "mentions of"),
     (an_aggregate, {"stored results", "aggregates"}, "shard 1"),
     (no_aggregate, {"stored results", "aggregates"}, "has no aggregate"),
-    (a_digest, {"stored results"}, "has lost its digest"),
+    (a_digest, {"stored results"}, "its digest is not there"),
     (a_plan, {"plan"}, "the stored plan was changed"),
 ]
 
@@ -270,12 +273,7 @@ def test_a_plan_that_cannot_be_read_fails_by_name(run: Run, tmp_path: Path, plan
 
 
 def digests_of(url: str, run_id: str) -> dict[int, str]:
-    from transexplain.store.recorded import recorded_shards
-    from transexplain.store.results import stored_digest
-    from transexplain.store.revisions import open_database
-
-    with open_database(url) as db:
-        return {
-            one.index: stored_digest(db, run_id, one.index, one.start, one.stop)
-            for one in recorded_shards(db, run_id)
-        }
+    """The digests of what the tables hold."""
+    with open_database(url) as db, db.read() as connection:
+        held = shard_digests.held_rows(connection, run_id, recorded_shards(db, run_id))
+    return {index: one.digest for index, one in held.items()}

@@ -36,11 +36,11 @@ def test_resume_mends_a_damaged_part_of_a_run_that_was_over(
     damage = flipped(blob, len(blob) // 3)
     execute(run.url, "UPDATE result_part SET payload = :blob WHERE shard = 1", blob=damage)
     found = run.checks()
-    assert "damaged: part 0, rows 8 to 15" in found["stored results"].text
+    assert "part 0 (rows 8 to 15) is damaged" in found["stored results"].text
     code, printed = call("verify", run.id, "--db", run.url, "--items", "0")
     assert code == 1 and f"transexplain resume {run.id}" in printed
     code, printed = call("report", run.id, "--db", run.url, "-o", "reports")
-    assert code == 0 and "8 items are damaged" in " ".join(printed.split())
+    assert code == 3 and "1 shard (8 items)" in " ".join(printed.split())
     code, printed = call("resume", run.id, "--db", run.url, "-o", "reports")
     assert code == 0, printed
     assert "damaged" not in printed

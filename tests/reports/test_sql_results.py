@@ -93,7 +93,7 @@ def test_what_goes_wrong_is_logged_and_nothing_fails(
     monkeypatch.setattr("transexplain.store.result_rows.replace", broken)
     with caplog.at_level(logging.WARNING):
         if how == "keep":
-            assert run_id in finish.as_json(db, run_id)
+            assert run_id in finish.as_json(db, run_id)[0]
         else:
             assert not sql_results.close(db, run_id)
     [record] = caplog.records

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from fresh_stores import fresh_store
 from noted_transactions import noted_transactions
-from old_rows import save_as_rows
 from report_samples import (
     CLASSES,
     Visible,
@@ -21,7 +20,7 @@ from report_samples import (
     stored_run,
     write_picture,
 )
-from sqlalchemy import update
+from sqlalchemy import delete, update
 from starlette.testclient import TestClient
 
 from orchestrator.schedule.fire_times import latest
@@ -32,6 +31,7 @@ from transexplain.store import browsing_items, queueing, runs, schedules, shards
 from transexplain.store.browsing_items import ItemSearch
 from transexplain.store.database import Database
 from transexplain.store.deliveries import Receiver
+from transexplain.store.schema import result_part
 from transexplain.store.schema import schedule as schedule_table
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import DatasetRef, PrivacyPlan, Shard
@@ -314,21 +314,20 @@ def test_a_picture_is_drawn_with_every_target(
     assert "a.png" in shown(client, address).text  # the heatmap stands alone
 
 
-def test_rows_of_older_versions_are_read(
-    client: TestClient, db: Database, run_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("report_samples.results.save", save_as_rows)
-    older = biased_run(db)
-    assert write(db, older)
-    for name in ("items", "entity", "item", "class", "failures"):
-        new, old = (told(client, addresses(one)[name]) for one in (run_id, older))
-        same = json.loads(json.dumps(old).replace(older, run_id))
-        for one in (new, same):
-            # those alike are looked for in a part
-            one.get("neighbours", {}).pop("alike", None)
-        assert {**new, "run": None} == {**same, "run": None}, name
-    searched = told(client, link("runs", older, "items", entity="Ben", text="good"))
-    assert [one["item_id"] for one in searched["items"]] == ["row-7", "row-19", "row-31"]
+def test_pages_say_that_a_run_is_not_whole(client: TestClient, db: Database, run_id: str) -> None:
+    inside = (result_part.c.run_id == run_id) & (result_part.c.shard == 1)
+    with db.begin() as connection:
+        connection.execute(update(result_part).where(inside).values(first=result_part.c.first + 1))
+    for address in (link("runs", run_id, "items"), link("runs", run_id, "items", "row-7")):
+        answer = client.get(address)
+        assert answer.status_code == 500 and f"transexplain resume {run_id}" in answer.text
+    assert client.get(link("runs", run_id, "items", "row-0")).status_code == 200
+    with db.begin() as connection:
+        connection.execute(delete(result_part).where(inside))
+    for name in ("run", "group", "class", "items"):
+        address = addresses(run_id)[name]
+        assert told(client, address)["damaged_shards"] == [1]
+        assert f"transexplain resume {run_id}" in shown(client, address).text
 
 
 def test_hashed_texts_stay_hashed(client: TestClient, db: Database) -> None:

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from everyday import only
-from old_rows import save_as_rows
 from report_samples import CLASSES, biased_run, explained_text, ledger, stored_run
 from starlette.testclient import TestClient
 
 from orchestrator.serve.links import link
 from transexplain.errors import DamagedRowError
 from transexplain.store import noteworthy, parts, results
-from transexplain.store.browsing_items import search
 from transexplain.store.database import Database
 from transexplain.store.item_matching import ItemSearch
 from transexplain.store.item_orders import ORDERS
@@ -100,12 +97,7 @@ BY_HAND: dict[str, Value] = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("rows", only(False, of=[False, True]))
-def test_every_order_is_that_of_all_records(
-    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch, order: str, rows: bool
-) -> None:
-    if rows:
-        monkeypatch.setattr("report_samples.results.save", save_as_rows)
+def test_every_order_is_that_of_all_records(client: TestClient, db: Database, order: str) -> None:
     run_id = various(db)
     wanted = by_hand(db, run_id, BY_HAND[order], ORDERS[order].sign)
     word = "GOOD" if ORDERS[order].needs_word else ""
@@ -117,12 +109,9 @@ def test_every_order_is_that_of_all_records(
     assert ids == wanted
 
 
-@pytest.mark.parametrize("rows", [False, True])
 def test_items_of_several_labels_stand_by_the_probability_of_the_likeliest(
-    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch, rows: bool
+    client: TestClient, db: Database
 ) -> None:
-    if rows:
-        monkeypatch.setattr("report_samples.results.save", save_as_rows)
     model = ModelRef(source="models/m", classes=CLASSES, digest="d" * 64, head="labels")
     run_id = various(db, shift=0.7, model=model, several=SeveralLabels())
     wanted = by_hand(db, run_id, lambda one, _: max(one.logits), 1)
@@ -178,20 +167,6 @@ def test_a_word_is_a_whole_one(client: TestClient, db: Database) -> None:
     assert [one["item_id"] for one in narrow["items"]] == ["row-4"]
 
 
-def test_a_search_by_a_word_is_the_same_in_old_rows(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new = various(db)
-    monkeypatch.setattr("report_samples.results.save", save_as_rows)
-    old = various(db)
-    wanted = ItemSearch(word="bad", predicted="negative")
-    ids = [
-        [one.item_id for one in search(db, run, wanted, start=0, limit=99, seconds=60.0).found]
-        for run in (new, old)
-    ]
-    assert ids[0] == ids[1] and ids[0]
-
-
 def test_a_damaged_part_is_said_and_the_ranking_begins_anew(db: Database, run_id: str) -> None:
     kept = {}
     with db.begin() as connection:
@@ -232,12 +207,3 @@ def test_neighbours_of_an_item(client: TestClient, db: Database, run_id: str) ->
         ("row-12", "Ann"),
         ("row-24", "Ann"),
     ]
-
-
-def test_neighbours_in_old_rows(
-    client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("report_samples.results.save", save_as_rows)
-    run_id = biased_run(db)
-    found = told(client, link("runs", run_id, "items", "row-7"))["neighbours"]
-    assert (found["before"], found["after"]) == ("row-6", "row-8")

@@ -1,13 +1,11 @@
 """Breadcrumbs: what is known after attempts that died, quarantine, and dead shards."""
 
-from sqlalchemy import update
 from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.leases import after_death, caution_of
 from transexplain.store.runs import Claim, ShardStatus
-from transexplain.store.schema import item
 from transexplain.types.items import ItemFailure
 
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
@@ -15,7 +13,7 @@ ODD = "odd \x00 \udc80"
 
 
 def start(db: Database, rows: int = 4, **plan: object) -> str:
-    return runs.create(db, make_plan(**plan), make_shards(rows))
+    return runs.create(db, make_plan(rows, **plan), make_shards(rows))
 
 
 def claimed(db: Database, run_id: str, lease: float = EXPIRED) -> Claim:
@@ -154,12 +152,6 @@ def test_dead_shards_are_driven_again_as_if_new(db: Database) -> None:
     assert not claim.caution.alone
 
 
-def fail_as(db: Database, run_id: str, kind: str) -> None:
-    with db.begin() as connection:
-        failed = item.c.error_kind.is_not(None) & (item.c.run_id == run_id)
-        connection.execute(update(item).where(failed).values(error_kind=kind))
-
-
 def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
     for kind, again in (
         ("model-error", 1),
@@ -172,9 +164,9 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
             claim = shards.claim(db, run_id, "w", 60)
             assert claim is not None
             failing = frozenset({5}) if claim.shard.index == 1 else frozenset[int]()
-            results.save(db, claim, make_result(claim.shard, failing=failing, note="old"))
+            made = make_result(claim.shard, failing=failing, note="old", kind=kind)
+            results.save(db, claim, made)
         assert runs.finalise(db, run_id)
-        fail_as(db, run_id, kind)
         assert shards.redrive(db, run_id) == 0
         assert shards.retry_failed(db, run_id) == again
         assert claimable(db, run_id) == [1] * again
@@ -195,8 +187,8 @@ def test_a_cancelled_run_is_not_retried(db: Database) -> None:
     run_id = start(db, rows=12)
     claim = shards.claim(db, run_id, "w", 60)
     assert claim is not None
-    results.save(db, claim, make_result(claim.shard, failing=frozenset({0})))
-    fail_as(db, run_id, "model-error")
+    failing = frozenset({0})
+    results.save(db, claim, make_result(claim.shard, failing=failing, kind="model-error"))
     runs.cancel(db, run_id)
     assert shards.retry_failed(db, run_id) == 0
     assert status_of(db, run_id).state == "done"

@@ -23,7 +23,7 @@ EXPIRED = -1.0  # seconds: a lease that is over when it begins
 
 
 def start(db: Database, plan: AuditPlan | None = None, rows: int = 12) -> str:
-    return runs.create(db, plan or make_plan(), make_shards(rows))
+    return runs.create(db, plan or make_plan(rows), make_shards(rows))
 
 
 def claimed(db: Database, run_id: str, worker: str = "w", lease: float = 60.0) -> Claim:
@@ -201,7 +201,7 @@ def test_postgresql_waits_for_no_disk_when_a_breadcrumb_is_noted(db: Database) -
 
 
 def test_failing_ends_in_dead_with_the_message(db: Database) -> None:
-    run_id = start(db, make_plan(max_attempts=2), rows=4)
+    run_id = start(db, make_plan(4, max_attempts=2), rows=4)
     assert shards.fail(db, claimed(db, run_id), "first") == "queued"
     claim = claimed(db, run_id)
     assert shards.note(db, claim, ["id-0", "id-1"])

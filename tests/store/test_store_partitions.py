@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from old_rows import save_mixed
 from sqlalchemy import Connection, Table, text
 from store_samples import make_plan, make_result, make_shards
 
@@ -30,7 +29,8 @@ pytestmark = pytest.mark.postgres
 
 def work(db: Database, run_id: str) -> None:
     while (claim := shards.claim(db, run_id, "w", 60)) is not None:
-        save_mixed(db, claim, make_result(claim.shard))
+        failing = frozenset({claim.shard.start})
+        results.save(db, claim, make_result(claim.shard, failing=failing))
     runs.finalise(db, run_id)
 
 
@@ -88,7 +88,7 @@ def test_months_are_made_ahead_and_once(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     assert run_id.startswith(now.name)
     work(db, run_id)
-    for table in ("item", "attribution", "mention", "result_part", "shard_aggregate"):
+    for table in ("item", "result_part", "shard_aggregate"):
         assert where(db, table, run_id).keys() == {f"{table}_{now.name}"}
     revisions.check(db)
 
@@ -113,7 +113,7 @@ def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(
     }
     for run_id, home in homes.items():
         run_of(db, run_id)
-        for table in ("item", "attribution", "mention", "result_part", "shard_aggregate"):
+        for table in ("item", "result_part", "shard_aggregate"):
             assert where(db, table, run_id).keys() == {f"{table}_{home}"}
 
 
@@ -128,8 +128,7 @@ def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) ->
     assert [month.name for month in made][1:] == ["203101", "203102"]
     for one in (late, neighbour):
         assert content(db, one) == before[one]
-        assert where(db, "attribution", one) == {"attribution_203101": 8}
-        assert where(db, "result_part", one) == {"result_part_203101": 2}
+        assert where(db, "result_part", one) == {"result_part_203101": 3}
     assert claim is not None
     results.save(db, claim, make_result(claim.shard))
     assert where(db, "result_part", other) == {"result_part_203102": 1}
@@ -141,9 +140,7 @@ def test_keys_hold_in_new_months(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     work(db, run_id)
     for orphaned in (
-        "UPDATE attribution SET item = 1000000 + item",
         "UPDATE item SET shard = 77",
-        "UPDATE mention SET item = 1000000 + item",
         "UPDATE result_part SET shard = 70 + shard",
     ):
         with pytest.raises(Exception, match="foreign key"), db.begin() as connection:
@@ -200,7 +197,7 @@ def test_busy_tables_are_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr(partitions, "_LOCK_TRIES", 2)
     with db.read() as reader:
-        reader.execute(text("SELECT count(*) FROM attribution"))
+        reader.execute(text("SELECT count(*) FROM result_part"))
         with pytest.raises(DatabaseError, match="busy the whole time"):
             partitions.maintain(db)
     assert months(db) == []
@@ -222,8 +219,7 @@ def test_a_worker_writes_into_partitions_that_only_the_owner_makes(
         with Database(postgres_url.replace("postgres@", f"{name}@")) as other:
             run_id = runs.create(other, make_plan(), make_shards())
             work(other, run_id)
-            assert where(other, "attribution", run_id) == {f"attribution_{month}": 8}
-            assert where(other, "result_part", run_id) == {f"result_part_{month}": 2}
+            assert where(other, "result_part", run_id) == {f"result_part_{month}": 3}
             assert partitions.maintain(other, ahead=0) == []
             with pytest.raises(ConfigurationError, match="belong to the role 'postgres'"):
                 partitions.maintain(other, ahead=1)

@@ -1,17 +1,14 @@
-"""Parts: what is read is what was written, from parts, from rows, and from both in one run."""
+"""Parts: what is read is what was written."""
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from old_rows import save_as_rows, save_mixed
 from sqlalchemy import event, select, text
 from store_samples import (
     CLASSES,
@@ -36,11 +33,11 @@ from transexplain.store import (
     results,
     run_totals,
     runs,
+    shard_digests,
     shards,
 )
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Part
-from transexplain.store.part_summary import LedgerSums
 from transexplain.store.part_writing import part_rows
 from transexplain.store.plain_columns import parquet_of
 from transexplain.store.plain_reading import part_of
@@ -323,12 +320,12 @@ def test_numbers_that_are_none_name_their_item() -> None:
             read_back(replace(made, **change))
 
 
-def save_all(db: Database, save: Callable[..., None], results_: list[ShardResult]) -> str:
+def save_all(db: Database, results_: list[ShardResult]) -> str:
     run_id = runs.create(db, make_plan(payload="float16"), [one.shard for one in results_])
     for one in results_:
         claim = shards.claim(db, run_id, "w", 60, one.shard.index)
         assert claim is not None
-        save(db, claim, one)
+        results.save(db, claim, one)
     runs.finalise(db, run_id)
     return run_id
 
@@ -397,15 +394,12 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         "gaps": run_totals.mean_gaps(db, run_id),
         "mean scores": run_totals.mean_scores(db, run_id, "lrp"),
         "items of": [run_totals.items_of(db, run_id, ["places", "x"], most) for most in (2, 99)],
-        "sized": noteworthy.sized(db, run_id),
         "strongest": [noteworthy.strongest(db, run_id, count) for count in (0, 1, 4, 99)],
         "wrong": [noteworthy.wrong(db, run_id, count) for count in (0, 2, 99)],
         "first": [noteworthy.first(db, run_id, count) for count in (0, 3, 99)],
         "sizes": [noteworthy.sizes_at(db, run_id, above) for above in (1, 5, 18)],
         "failures": noteworthy.failure_examples(db, run_id, 2),
         "kinds": recorded.failure_kinds(db, run_id),
-        "counts": recorded.stored_counts(db, run_id),
-        "rows": recorded.stored_rows(db, run_id, 2, 9),
         "explained rows": list(recorded.explained_rows(db, run_id)),
         "some rows": list(recorded.explained_rows(db, run_id, range(3, 6))),
         "aggregates": list(results.aggregates(db, run_id)),
@@ -419,40 +413,29 @@ def results_pairs(db: Database, before: str, after: str) -> Any:
     return iter_pairs(db, before, after)
 
 
-def test_old_mixed_and_new_runs_read_alike(db: Database) -> None:
+def test_a_run_reads_alike_however_its_items_are_cut_into_parts(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = [varied(shard) for shard in make_shards()]
-    old = save_all(db, save_as_rows, made)
-    other = save_all(db, save_mixed, [make_result(shard) for shard in make_shards()])
-    wanted = everything(db, old, other)
+    other = save_all(db, [make_result(shard) for shard in make_shards()])
+    wanted = everything(db, save_all(db, made), other)
     assert wanted["conservation"].above == 6
     assert wanted["strongest"][1] and wanted["wrong"][1] and wanted["mean scores"]
-    for save in (results.save, save_mixed):
-        found = everything(db, save_all(db, save, made), other)
+    for most in (1, 2):
+        monkeypatch.setattr(part_writing, "MOST_ITEMS", most)
+        found = everything(db, save_all(db, made), other)
         for name, value in wanted.items():
             assert value == found[name] or _near(value, found[name]), name
 
 
-def test_relevance_is_added_up_exactly_also_of_parts_without_its_sums(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = [varied(shard) for shard in make_shards()]
-    new = save_all(db, results.save, made)
-    with monkeypatch.context() as patch:  # parts of a version before had none
-        patch.setattr("transexplain.store.part_summary.relevance_sums", lambda *_: None)
-        older = save_all(db, results.save, made)
-    ledgers = [one.summary.ledgers for one in parts.summaries(db, older)]
-    assert ledgers and all(one is not None and one.relevance is None for one in ledgers)
-    known = [one for one in results.iter_attributions(db, new) if one.ledger is not None]
+def test_relevance_is_added_up_exactly(db: Database) -> None:
+    run_id = save_all(db, [varied(shard) for shard in make_shards()])
+    known = [one for one in results.iter_attributions(db, run_id) if one.ledger is not None]
     wanted = RelevanceSums.of(
         [one.logit for one in known], [one.ledger.inputs + one.ledger.special for one in known]
     )
     assert wanted.count > 5 and wanted.correlation is not None
-    assert results.relevance_sums(db, new) == results.relevance_sums(db, older) == wanted
-
-
-def test_a_summary_of_an_earlier_version_is_read() -> None:
-    before = msgspec.msgpack.encode([2, 2, 1e-7, 3, b"id", 1.5e-7, [0.0] * 8, [0.0] * 8])
-    assert msgspec.msgpack.decode(before, type=LedgerSums).relevance is None
+    assert results.relevance_sums(db, run_id) == wanted
 
 
 def _near(one: Any, other: Any) -> bool:
@@ -472,7 +455,7 @@ def _near(one: Any, other: Any) -> bool:
 
 
 def test_one_id_is_found_in_one_part(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = save_all(db, results.save, [make_result(one) for one in make_shards(400, 4)])
+    run_id = save_all(db, [make_result(one) for one in make_shards(400, 4)])
     read: list[tuple[int, int]] = []
     original = Part.__init__
 
@@ -494,7 +477,7 @@ def test_one_id_is_found_in_one_part(db: Database, monkeypatch: pytest.MonkeyPat
 def test_ids_of_equal_hashes_are_told_apart(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     same_for_all = lambda ids: np.zeros(len(ids), dtype="<u4")  # noqa: E731
     monkeypatch.setattr("transexplain.store.part_columns.hashes_of", same_for_all)
-    run_id = save_all(db, results.save, [make_result(one) for one in make_shards()])
+    run_id = save_all(db, [make_result(one) for one in make_shards()])
     for chosen in (["id-5"], [f"id-{n}" for n in (0, 3, 4, 11)], ["nobody"]):
         wanted = [one for one in chosen if one != "nobody"]
         found = [one.item_id for one in results.iter_items(db, run_id, item_ids=chosen)]
@@ -518,18 +501,17 @@ def test_a_void_claim_leaves_the_parts_of_who_holds_it(db: Database) -> None:
 
 
 def test_a_shard_that_is_done_again_replaces_rows_and_parts(db: Database) -> None:
-    for save in (save_as_rows, results.save):
-        run_id = save_all(db, save, [make_result(one) for one in make_shards()])
-        with db.begin() as connection:
-            connection.execute(text("UPDATE shard SET state = 'queued' WHERE \"index\" = 1"))
-            connection.execute(text("UPDATE run SET state = 'running'"))
-        claim = shards.claim(db, run_id, "w", 60)
-        assert claim is not None
-        results.save(db, claim, make_result(claim.shard, failing=frozenset({5, 6})))
-        found = list(results.iter_attributions(db, run_id))
-        assert len(found) == 20
-        assert recorded.stored_counts(db, run_id) == {0: (4, 0), 1: (2, 2), 2: (4, 0)}
-        assert len(list(results.iter_mentions(db, run_id))) == 10
+    run_id = save_all(db, [make_result(one) for one in make_shards()])
+    with db.begin() as connection:
+        connection.execute(text("UPDATE shard SET state = 'queued' WHERE \"index\" = 1"))
+        connection.execute(text("UPDATE run SET state = 'running'"))
+    claim = shards.claim(db, run_id, "w", 60)
+    assert claim is not None
+    results.save(db, claim, make_result(claim.shard, failing=frozenset({5, 6})))
+    assert len(list(results.iter_attributions(db, run_id))) == 20
+    assert [one.index for one in results.failures(db, run_id)] == [5, 6]
+    assert len(list(results.iter_mentions(db, run_id))) == 10
+    assert shard_digests.damaged(db, run_id) == []
 
 
 def test_a_run_without_results_has_no_totals(db: Database) -> None:
@@ -539,20 +521,20 @@ def test_a_run_without_results_has_no_totals(db: Database) -> None:
     assert results.conservation(db, run_id) is None
     assert run_totals.mean_gaps(db, run_id) == run_totals.mean_scores(db, run_id, "lrp") == {}
     assert run_totals.items_of(db, run_id, ["names"], 5) == []
-    assert parts.damaged(db, run_id) == []
+    assert shard_digests.damaged(db, run_id) == []
     with pytest.raises(ConfigurationError, match="no run 'gone'"):
         results.accuracy(db, "gone")
 
 
 def test_contrasts_without_ledger_have_sizes(db: Database) -> None:
     outcome = make_outcome(0)
-    run_id = save_all(db, results.save, [of_item(outcome, make_contrast(outcome))])
+    run_id = save_all(db, [of_item(outcome, make_contrast(outcome))])
     assert noteworthy.sizes_at(db, run_id, 1) == (pytest.approx(0.25, rel=0.01), 0.25)
     assert results.conservation(db, run_id) is None
 
 
 def test_summaries_are_fetched_once_where_that_is_asked_for(db: Database) -> None:
-    first, second = (save_all(db, results.save, [make_result(make_shards()[0])]) for _ in range(2))
+    first, second = (save_all(db, [make_result(make_shards()[0])]) for _ in range(2))
     asked: list[str] = []
 
     def noted(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -562,7 +544,7 @@ def test_summaries_are_fetched_once_where_that_is_asked_for(db: Database) -> Non
     with parts.summaries_once():
         for run_id in (first, second):
             assert results.accuracy(db, run_id) == (2, 4)
-            assert noteworthy.sized(db, run_id) == 8
+            assert noteworthy.sizes_at(db, run_id, 8) is not None
     assert len(asked) == 2
     assert results.accuracy(db, first) == (2, 4)
     assert len(asked) == 3

@@ -2,13 +2,11 @@
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from old_rows import save_as_rows, save_mixed
 from store_samples import (
     make_attribution,
     make_image,
@@ -22,20 +20,18 @@ from store_samples import (
 )
 
 from transexplain.errors import ItemError
-from transexplain.store import noteworthy, parts, results, runs, shards, stored_rows
+from transexplain.store import noteworthy, parts, readers, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemFailure
 from transexplain.types.plans import Shard, ShardResult
 
 
-def saved(
-    db: Database, *made: ShardResult, save: Callable[..., None] = results.save, **plan: Any
-) -> str:
+def saved(db: Database, *made: ShardResult, **plan: Any) -> str:
     run_id = runs.create(db, make_plan(**plan), [one.shard for one in made])
     for one in made:
         claim = shards.claim(db, run_id, "w", 60, one.shard.index)
         assert claim is not None
-        save(db, claim, one)
+        results.save(db, claim, one)
     return run_id
 
 
@@ -125,15 +121,14 @@ def test_logits_are_exact(db: Database) -> None:
     assert found.logits == logits
 
 
-@pytest.mark.parametrize("save", [results.save, save_as_rows, save_mixed])
 @pytest.mark.parametrize("page", [1, 2, 3, 512])
 def test_pages_meet_without_gap_or_overlap(
-    db: Database, page: int, monkeypatch: pytest.MonkeyPatch, save: Callable[..., None]
+    db: Database, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_rows, "_PAGE", page)
+    monkeypatch.setattr(readers, "_PAGE", page)
     monkeypatch.setattr(parts, "_PAYLOADS", page)
     monkeypatch.setattr(parts, "_SMALL", page)
-    run_id = saved(db, *map(make_result, make_shards(7, 3)), save=save)
+    run_id = saved(db, *map(make_result, make_shards(7, 3)))
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
     found = [(one.item_id, one.target) for one in results.iter_attributions(db, run_id)]
     targets = ("predicted", "contrast:positive-negative")
@@ -157,9 +152,9 @@ def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
 def test_a_reader_that_stops_halfway_holds_nothing(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_rows, "_PAGE", 1)
+    monkeypatch.setattr(readers, "_PAGE", 1)
     monkeypatch.setattr(parts, "_PAYLOADS", 1)
-    run_id = saved(db, *map(make_result, make_shards(9, 3)), save=save_mixed)
+    run_id = saved(db, *map(make_result, make_shards(9, 3)))
     reading = results.iter_items(db, run_id)
     next(reading)
     assert db.engine.pool.checkedout() == 0  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
-from old_rows import save_mixed
 from sqlalchemy import event, func, insert, select, update
 from store_samples import make_plan, make_result, make_shards
 
@@ -25,7 +24,7 @@ def old_run(db: Database, days: float, run_id: str | None = None, name: str = "d
     with mock.patch.object(runs, "_new_id", return_value=run_id) if run_id else mock.MagicMock():
         made = runs.create(db, make_plan(name=name), make_shards())
     while (claim := shards.claim(db, made, "w", 60)) is not None:
-        save_mixed(db, claim, make_result(claim.shard, failing=frozenset({claim.shard.start})))
+        results.save(db, claim, make_result(claim.shard, failing=frozenset({claim.shard.start})))
     assert runs.finalise(db, made)
     age(db, made, days)
     return made
@@ -174,7 +173,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next(
     event.remove(db.engine, "before_cursor_execute", die)
     assert runs.get(db, old).state == "cancelled"
     assert rows_left(db, old)["item"] == 1
-    assert rows_left(db, old)["result_part"] == 2
+    assert rows_left(db, old)["result_part"] == 3
     assert [one.id for one in upkeep.prune(db, 90 * DAY).runs] == [old]
     assert rows_left(db, old) == {}
 
@@ -221,12 +220,12 @@ def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> Non
         old_hex,
     }
     assert ids(months) == {"20260206-00000000"}
-    assert rows_left(months, "20260206-00000000")["item"] == 6
-    assert rows_left(months, "20260206-00000000")["result_part"] == 2
+    assert rows_left(months, "20260206-00000000")["item"] == 3
+    assert rows_left(months, "20260206-00000000")["result_part"] == 3
     with months.read() as connection:
         names = [month.name for month in partitions.months(connection)]
         left = connection.execute(select(func.count()).select_from(metadata.tables["item"]))
-        assert left.scalar_one() == 6
+        assert left.scalar_one() == 3
     assert "202602" in names
     assert not {"202601", "202603"} & set(names)
 
@@ -246,7 +245,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
     with mock.patch.object(upkeep, "_drop_month", late):
         gone = upkeep.prune(months, 90 * DAY)
     assert [month.name for month in gone.months] == ["202601"]
-    assert rows_left(months, "20260305-00000000")["attribution"] == 6
+    assert rows_left(months, "20260305-00000000")["result_part"] == 3
 
 
 @pytest.mark.postgres

@@ -1,7 +1,10 @@
 """Parquet files of a sink: written before the commit, read as the store is, swept and mended."""
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -9,12 +12,14 @@ from unittest import mock
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+import s3fs
 from faulty_s3 import BUCKET, FaultyS3, faulty_s3
 from sqlalchemy import func, select, update
 from store_samples import make_plan, make_result, make_shards, same
 
 from transexplain import remote_files
 from transexplain.errors import DamagedRowError, FencedError, ObjectStoreError
+from transexplain.reports.sections.unreadable_items import unreadable
 from transexplain.store import (
     parts,
     results,
@@ -28,8 +33,8 @@ from transexplain.store import (
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.recorded import recorded_shards
-from transexplain.store.results import stored_digest
 from transexplain.store.schema import result_part, run, shard
+from transexplain.store.shard_digests import damaged
 from transexplain.types.plans import Keep, Sink
 
 EXHAUSTIVE = [pytest.param(how, marks=pytest.mark.exhaustive) for how in ("gone", "cut")]
@@ -115,9 +120,7 @@ def test_files_alone_give_what_the_store_gives(db: Database, place: str) -> None
             db, plain, ["names"], 99
         )
         assert results.conservation(db, one, 0.1) == results.conservation(db, plain, 0.1)
-        assert parts.damaged(db, one) == []
-        for row in recorded_shards(db, one):
-            assert stored_digest(db, one, row.index, row.start, row.stop) == row.digest
+        assert damaged(db, one) == []
     with db.read() as connection:
         size = func.sum(func.length(result_part.c.payload))
         sizes = select(result_part.c.run_id, size).group_by(result_part.c.run_id)
@@ -232,7 +235,7 @@ def test_a_damaged_file_is_named_and_mended(db: Database, place: str, how: str, 
     else:
         remote_files.write(file.url, bytes(content) if how == "changed" else bytes(content[:-9]))
     sink_files._content.cache_clear()
-    [(index, what)] = sink_files.faults(db, run_id)
+    [(index, what)] = sink_files.faults(db, run_id).items()
     assert index == 1 and file.url in what
     if keep == "sink":
         named = rf"part 0 of shard 1 \(rows 5 to 7\) cannot be read: its file .*{file.name}"
@@ -240,18 +243,93 @@ def test_a_damaged_file_is_named_and_mended(db: Database, place: str, how: str, 
             list(results.iter_attributions(db, run_id))
         with parts.sparing():
             assert len(list(results.iter_attributions(db, run_id))) == 12
-        assert [one.shard for one in parts.damaged(db, run_id)] == [1]
+        assert [one.index for one in damaged(db, run_id)] == [1]
+        assert shards.redrive(db, run_id) == 1
+        assert "_manifest" not in names(db, run_id), "the run goes on"
+        save(db, run_id, 1)
+        assert runs.finalise(db, run_id)
     else:
         assert len(list(results.iter_attributions(db, run_id))) == 18
-        assert parts.damaged(db, run_id) == []
-    assert shards.redrive(db, run_id) == 1
-    assert "_manifest" not in names(db, run_id), "the run goes on"
-    save(db, run_id, 1)
-    assert runs.finalise(db, run_id)
-    assert list(sink_files.faults(db, run_id)) == []
+        assert damaged(db, run_id) == []
+        assert shards.redrive(db, run_id) == 0, "the file is written again, the run stays over"
+        assert runs.get(db, run_id).state == "done"
+    assert sink_files.faults(db, run_id) == {}
     assert names(db, run_id) == ["_manifest", *committed(db, run_id)]
     assert {one.index: one.digest for one in recorded_shards(db, run_id)} == before
     assert len(list(results.iter_attributions(db, run_id))) == 18
+
+
+@contextmanager
+def gone(db: Database, run_id: str, how: str, s3: FaultyS3) -> Iterator[None]:
+    """A run's files are where they were, and cannot be seen in here."""
+    there = {"no bucket": "s3://nowhere-at-all/x", "empty": f"s3://{BUCKET}/sinks/elsewhere"}
+    with db.read() as connection:
+        sink = connection.execute(select(run.c.sink).where(run.c.id == run_id)).scalar_one()
+    moved = {**sink, "url": there.get(how, sink["url"])}
+    s3.refusal = "InvalidAccessKeyId" if how == "refused" else ""
+    endpoint = "http://127.0.0.1:9" if how == "no server" else s3.endpoint
+    sink_files._content.cache_clear()
+    with mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL": endpoint}):
+        s3fs.S3FileSystem.clear_instance_cache()
+        for url in (moved, sink):
+            with db.begin() as connection:
+                connection.execute(update(run).where(run.c.id == run_id).values(sink=url))
+            if url is moved:
+                yield
+    s3.refusal = ""
+    s3fs.S3FileSystem.clear_instance_cache()
+    sink_files._content.cache_clear()
+
+
+@pytest.mark.parametrize("how", ["no bucket", "empty", "refused", "no server"])
+@pytest.mark.parametrize("keep", ["both", "sink"])
+@pytest.mark.exhaustive
+def test_a_store_that_is_away_un_finishes_nothing(
+    db: Database, s3: FaultyS3, how: str, keep: Keep
+) -> None:
+    run_id = saved(db, f"s3://{BUCKET}/sinks/run-{{run}}", keep)
+    before = recorded_shards(db, run_id)
+    with gone(db, run_id, how, s3):
+        for again in (shards.redrive, shards.retry_failed):
+            with pytest.raises(ObjectStoreError, match=r"endpoint|ENDPOINT|credentials|bucket"):
+                again(db, run_id)
+        assert recorded_shards(db, run_id) == before
+        assert runs.get(db, run_id).state == "done"
+        if keep == "both":
+            assert damaged(db, run_id) == []
+            found = unreadable(db, run_id)
+            assert found is not None and found.files and not found.parts
+        else:
+            with pytest.raises(ObjectStoreError):
+                damaged(db, run_id)
+    assert damaged(db, run_id) == [] and unreadable(db, run_id) is None
+    assert shards.redrive(db, run_id) == 0
+
+
+@pytest.mark.parametrize("keep", ["both", "sink"])
+def test_files_that_are_said_to_be_lost_are_written_again(
+    db: Database, tmp_path: Path, keep: Keep
+) -> None:
+    run_id = saved(db, str(tmp_path / "lake-{run}"), keep)
+    shutil.rmtree(tmp_path / f"lake-{run_id}")
+    with pytest.raises(ObjectStoreError, match="--files-lost"):
+        shards.redrive(db, run_id)
+    assert shards.redrive(db, run_id, files_lost=True) == (3 if keep == "sink" else 0)
+    if keep == "sink":
+        for index in range(3):
+            save(db, run_id, index)
+        assert runs.finalise(db, run_id)
+    assert runs.get(db, run_id).state == "done"
+    assert sink_files.faults(db, run_id) == {} and damaged(db, run_id) == []
+    assert len(list(results.iter_attributions(db, run_id))) == 18
+
+
+def test_a_manifest_at_the_place_says_that_files_are_lost(db: Database, tmp_path: Path) -> None:
+    run_id = saved(db, str(tmp_path / "lake-{run}"))
+    for one in (tmp_path / f"lake-{run_id}").glob("*.parquet"):
+        one.unlink()
+    assert sorted(sink_files.faults(db, run_id)) == [0, 1, 2]
+    assert shards.redrive(db, run_id) == 3
 
 
 def old(db: Database, run_id: str) -> None:

@@ -9,6 +9,7 @@ from transexplain.store import noteworthy, results, runs, shards
 from transexplain.store.browsing_items import failed_page, item_record, troubled_shards
 from transexplain.store.database import Database
 from transexplain.store.rows import _ALIKE, failure_rows
+from transexplain.store.shard_digests import digest_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import Shard, ShardResult
 
@@ -57,9 +58,9 @@ def test_equal_ones_are_kept_with_the_first_items() -> None:
 def test_the_digest_of_a_shard_does_not_cover_lines_of_code() -> None:
     one = failure_rows("r", failed(2))
     other = [{**row, "traceback": "moved"} for row in one]
-    assert results.digest_of(one, (), {}) == results.digest_of(other, (), {})
+    assert digest_of(one, (), ()) == digest_of(other, (), ())
     changed = [{**row, "error": "moved"} for row in one]
-    assert results.digest_of(one, (), {}) != results.digest_of(changed, (), {})
+    assert digest_of(one, (), ()) != digest_of(changed, (), ())
 
 
 def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:

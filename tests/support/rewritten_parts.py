@@ -4,17 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from old_rows import save_as_rows
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 
-from transexplain.store import parts, results, runs
+from transexplain.store import parts, runs
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import places_of
 from transexplain.store.part_reading import Part
 from transexplain.store.part_writing import part_rows
-from transexplain.store.recorded import recorded_shards
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import Claim
 from transexplain.store.schema import result_part, shard
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.plans import Shard, ShardResult
@@ -62,29 +59,6 @@ def _result(db: Database, run_id: str, index: int) -> ShardResult:
             seconds=0.0,
         )
     )
-
-
-def as_rows(db: Database, run_id: str) -> None:
-    """Turn a run's parts into the rows that the version before would have written."""
-    failed = results.failures(db, run_id)
-    for one in recorded_shards(db, run_id):
-        if one.digest is None or one.index not in parts.explained(db, run_id):
-            continue
-        where = (shard.c.run_id == run_id, shard.c.index == one.index)
-        rows = range(one.start, one.stop)
-        made = replace(
-            _result(db, run_id, one.index),
-            failures=tuple(each for each in failed if each.index in rows),
-            aggregate=results.aggregate(db, run_id, one.index),
-        )
-        with db.begin() as connection:
-            inside = (result_part.c.run_id == run_id, result_part.c.shard == one.index)
-            connection.execute(delete(result_part).where(*inside))
-        claim = Claim(run_id=run_id, shard=made.shard, token=0, attempt=1)
-        save_as_rows(db, claim, made)
-        with db.begin() as connection:  # what was recorded beside it stays
-            kept = {name: getattr(one, name) for name in ("digest", "environment", "seconds")}
-            connection.execute(update(shard).where(*where).values(kept))
 
 
 def with_failures(result: ShardResult) -> ShardResult:

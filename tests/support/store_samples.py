@@ -140,7 +140,9 @@ def make_mention(outcome: ItemOutcome, **changes: Any) -> Mention:
     return Mention(**(values | changes))
 
 
-def make_result(shard: Shard, *, failing: frozenset[int] = frozenset(), note: str = "") -> Any:
+def make_result(
+    shard: Shard, *, failing: frozenset[int] = frozenset(), note: str = "", kind: str = "empty-text"
+) -> Any:
     """One outcome with two attributions and a mention per row; rows in `failing` fail."""
     outcomes = [make_outcome(row) for row in range(shard.start, shard.stop) if row not in failing]
     return ShardResult(
@@ -150,7 +152,7 @@ def make_result(shard: Shard, *, failing: frozenset[int] = frozenset(), note: st
             made for one in outcomes for made in (make_attribution(one), make_contrast(one))
         ),
         failures=tuple(
-            ItemFailure(item_id=f"id-{row}", index=row, kind="empty-text", message="no text")
+            ItemFailure(item_id=f"id-{row}", index=row, kind=kind, message="no text")
             for row in sorted(failing)
         ),
         mentions=tuple(make_mention(one) for one in outcomes),

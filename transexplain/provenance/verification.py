@@ -113,12 +113,14 @@ class VerifyRequest:
         )
 
 
-def judged(name: str, faults: Sequence[str], good: str, remedy: str = "") -> Check:
+def judged(
+    name: str, faults: Sequence[str], good: str, remedy: str = "", shown: int = _SHOWN
+) -> Check:
     """FAIL naming the first faults and how many there are, or PASS with `good`."""
     if not faults:
         return Check(name=name, status="PASS", text=good)
-    more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-    text = f"{'; '.join(faults[:_SHOWN])}{more}{f'. {remedy}' if remedy else ''}"
+    more = f"; and {len(faults) - shown} more" if len(faults) > shown else ""
+    text = f"{'; '.join(faults[:shown])}{more}{f'. {remedy}' if remedy else ''}"
     return Check(name=name, status="FAIL", text=text)
 
 

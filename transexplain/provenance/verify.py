@@ -3,7 +3,6 @@
 import hashlib
 import heapq
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,7 @@ from transexplain.provenance.verification import (
 from transexplain.randomness import keyed_number
 from transexplain.remote_paths import any_path
 from transexplain.remote_stores import is_url
-from transexplain.store import parts, runs, sink_files, sink_folders
+from transexplain.store import parts, runs, shard_digests, sink_files, sink_folders
 from transexplain.store.database import Database
 from transexplain.store.recorded import (
     RecordedRun,
@@ -44,10 +43,7 @@ from transexplain.store.recorded import (
     explained_rows,
     recorded_run,
     recorded_shards,
-    stored_counts,
-    stored_rows,
 )
-from transexplain.store.results import stored_digest
 from transexplain.types.plans import AuditPlan, DatasetRef, RecogniserPlan, SourceFile
 
 _UNRECORDED = "not recorded: the run is of an older version"
@@ -182,16 +178,12 @@ def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
                 yield f"{name} has changed (sha256 {found[:12]}, planned {row['sha256'][:12]})"
 
 
-_NAMED = 3  #: rows that are named
-
-
 def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard]) -> Checks:
     """The plan, the number of items in every shard, and every stored byte."""
     yield _plan(run)
     done = [one for one in shards if one.state == "done"]
     yield from _states(run, shards, done)
-    yield judged("items", list(_miscounted(db, run.id, shards)), _rows(done))
-    yield _bytes(db, run, done)
+    yield _results(db, run.id, done)
     yield from _sink(db, run.id)
 
 
@@ -207,57 +199,24 @@ def _plan(run: RecordedRun) -> Check:
 def _states(
     run: RecordedRun, shards: Sequence[RecordedShard], done: Sequence[RecordedShard]
 ) -> Checks:
-    if len(done) < len(shards) or run.state != "done":
-        left = len(shards) - len(done)
-        yield note(
-            "state", f"the run is {run.state}, {left} of {len(shards)} shards have no result"
-        )
+    left = len(shards) - len(done)
+    text = f"the run is {run.state}, {left} of {len(shards)} shards have no result"
+    if not done:
+        yield judged("state", [text], "", f"`transexplain resume {run.id}` goes on with it")
+    elif left or run.state != "done":
+        yield note("state", text)
 
 
-def _rows(done: Sequence[RecordedShard]) -> str:
+def _results(db: Database, run_id: str, done: Sequence[RecordedShard]) -> Check:
+    """Every shard's number of items and every byte in the database."""
     explained, failed = sum(one.explained for one in done), sum(one.failed for one in done)
-    return f"{explained:,} explained and {failed:,} failed in {len(done):,} shards"
-
-
-def _miscounted(db: Database, run_id: str, shards: Sequence[RecordedShard]) -> Iterator[str]:
-    counts = stored_counts(db, run_id)
-    for one in shards:
-        if one.state != "done":
-            continue
-        found, wanted = counts.get(one.index, (0, 0)), (one.explained, one.failed)
-        missing = set(range(one.start, one.stop))
-        if found == wanted and sum(found) == len(missing):
-            continue
-        missing -= stored_rows(db, run_id, one.start, one.stop)
-        rows = ", ".join(map(str, sorted(missing)[:_NAMED]))
-        lost = f" (missing: row {rows}{', ...' if len(missing) > _NAMED else ''})" * bool(missing)
-        yield (
-            f"{_named(one)} holds {found[0]} explained and {found[1]} failed items, it was saved "
-            f"with {wanted[0]} and {wanted[1]}{lost}"
-        )
-
-
-def _bytes(db: Database, run: RecordedRun, done: Sequence[RecordedShard]) -> Check:
-    name, recorded = "stored results", run.environment is not None
-    # a run that was begun by an older version has digests of what was saved since
-    taken = [one for one in done if recorded or one.digest is not None]
-    if done and not taken:
-        return note(name, "no digests: the run is of an older version")
-    faults = []
-    for one in taken:
-        try:
-            found = stored_digest(db, run.id, one.index, one.start, one.stop)
-        except (DamagedRowError, ValueError, TypeError, zlib.error) as error:
-            faults.append(f"{_named(one)} cannot be read: {type(error).__name__}: {error}")
-            continue
-        if one.digest is None:
-            faults.append(f"{_named(one)} has lost its digest")
-        elif found != one.digest:
-            faults.append(
-                f"{_named(one)} is not what was saved (sha256 {found[:12]}, saved "
-                f"{one.digest[:12]}{_damaged(db, run.id, one.index)})"
-            )
-    return judged(name, faults, f"every byte of {len(taken):,} of {len(done):,} shards as saved")
+    good = (
+        f"every byte of {len(done):,} shards as saved, {explained:,} items explained and "
+        f"{failed:,} failed"
+    )
+    faults = list(map(str, shard_digests.damaged(db, run_id, lost={})))
+    mends = f"`transexplain resume {run_id}` computes them again"
+    return judged("stored results", faults, good, mends, shown=len(faults))
 
 
 def _sink(db: Database, run_id: str) -> Checks:
@@ -267,7 +226,7 @@ def _sink(db: Database, run_id: str) -> Checks:
         return
     mends = f"`transexplain resume {run_id}` writes them again"
     try:
-        faults = [f"shard {shard}: {what}" for shard, what in sink_files.faults(db, run_id)]
+        faults = [f"shard {shard}: {what}" for shard, what in sink_files.faults(db, run_id).items()]
         found, wanted = sink_folders.written_manifest(folder), sink_folders.manifest_of(db, run_id)
     except TransExplainError as error:
         yield judged("sink", [str(error)], "")
@@ -276,19 +235,8 @@ def _sink(db: Database, run_id: str) -> Checks:
     yield judged("sink", faults, f"every byte of {files:,} Parquet files in {folder}", mends)
     if found != wanted:
         is_not = "is not there" if found is None else "is not that of this run's files"
-        text = f"{folder}/{sink_folders.MANIFEST} {is_not}; `transexplain db prune` writes it"
+        text = f"{folder}/{sink_files.MANIFEST} {is_not}; `transexplain db prune` writes it"
         yield note("sink's manifest", text)
-
-
-def _damaged(db: Database, run_id: str, index: int) -> str:
-    """Which parts of a shard are damaged; "": none is, something else has changed."""
-    found = parts.damaged(db, run_id, index)
-    names = ", ".join(f"part {one.part}, rows {one.first} to {one.last}" for one in found)
-    return f"; damaged: {names}; `transexplain resume {run_id}` mends it" if found else ""
-
-
-def _named(one: RecordedShard) -> str:
-    return f"shard {one.index} (rows {one.start} to {one.stop - 1})"
 
 
 #: shards whose aggregates are added up again

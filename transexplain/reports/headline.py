@@ -12,10 +12,11 @@ from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_answers import by_verdict, hidden_parts
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.mixed_section import mixture_sentence
+from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.sections.untested import untested
 
 #: sections whose sentences open the headline, in this order; the others follow as on the page
-_FIRST = ("data", "groups", "evidence", "previous")
+_FIRST = ("unreadable", "data", "groups", "evidence", "previous")
 
 
 def with_sentences(summary: Summary) -> Summary:
@@ -50,6 +51,8 @@ def verdict(summary: Summary) -> Statement:
 
 
 def _doubts(summary: Summary) -> Iterator[str]:
+    if lost := damage(summary.sections.get("unreadable")):
+        yield lost
     conservation, sensitivity = summary.conservation, summary.class_sensitivity
     if conservation is not None and conservation.above:
         yield "Do not rely on this audit: the ledgers of its explanations do not close."

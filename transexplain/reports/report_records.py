@@ -21,6 +21,7 @@ from transexplain.reports.sections.measured_faithfulness import (
 )
 from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.sections.relevance_conserved import Conservation
+from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.sections.untested import Untested
 from transexplain.types.scores import Approximation
 
@@ -55,3 +56,8 @@ class Summary:
     )
     sections: Mapping[str, Any] = field(default_factory=dict)  #: name -> record of a section
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def whole(self) -> bool:
+        """Whether every stored result is as it was saved."""
+        return not damage(self.sections.get("unreadable"))

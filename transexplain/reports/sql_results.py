@@ -33,23 +33,26 @@ _NICE = 10  #: below what explains items
 def write(db: Database, run_id: str) -> bool:
     """Compute and write the rows of the run with exactly this id; False: there can be none.
 
-    An evaluation has none, nor has a run that is not over. Takes as long as its report without
-    pictures. Raises ConfigurationError for an unknown run, and what a report raises.
+    An evaluation has none, nor has a run that is not over or not as it was saved. Takes as long as
+    its report without pictures. Raises ConfigurationError for an unknown run, and what a report
+    raises.
     """
     run = runs.get(db, run_id)
     if run.plan.task == "evaluation" or run.state == "running":
         return False
     summary, total = summarised(db, run_id, gallery=0)
+    if not summary.whole:
+        return False
     return result_rows.replace(db, run_id, sql_rows(summary, total), summary.audited.finished)
 
 
 def keep(db: Database, summary: Summary, total: ShardAggregate) -> None:
-    """Write the rows of a report's run, if it is over; what goes wrong is logged.
+    """Write the rows of a report's run, if it is over and whole; what goes wrong is logged.
 
     `summary` is the whole one, not redacted; `total` are the totals that it was made from.
     """
     run_id = summary.audited.run_id
-    if summary.audited.state == "running":
+    if summary.audited.state == "running" or not summary.whole:
         return
     try:
         result_rows.replace(db, run_id, sql_rows(summary, total), summary.audited.finished)

@@ -7,10 +7,9 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from transexplain.store import part_columns as col
-from transexplain.store import parts, stored_rows
+from transexplain.store import parts
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Key, Part
-from transexplain.types.items import ItemOutcome
 
 _HELD = 64  #: parts that are kept decoded: neighbours in one run are mostly neighbours in the other
 Answer = TypeVar("Answer")
@@ -24,7 +23,6 @@ class AnswerLookup(Generic[Answer]):
         db: Database,
         run_id: str,
         of_part: Callable[[Part], Mapping[str, Answer]],
-        of_row: Callable[[ItemOutcome], Answer],
     ) -> None:
         """Read the index of the run.
 
@@ -32,11 +30,9 @@ class AnswerLookup(Generic[Answer]):
             db: the store.
             run_id: the run.
             of_part: gives what is wanted of the items of a part, by their ids.
-            of_row: gives the same of an item that lies in a row.
         """
         self._db, self._run_id = db, run_id
-        self._of_part, self._of_row = of_part, of_row
-        self._rows = stored_rows.any_explained(db, run_id)
+        self._of_part = of_part
         self._keys: list[Key] = []
         hashes, of = [np.zeros(0, dtype=np.uint32)], [np.zeros(0, dtype=np.int32)]
         for key, some in parts.hashes(db, run_id):
@@ -51,11 +47,6 @@ class AnswerLookup(Generic[Answer]):
     def find(self, item_ids: Sequence[str]) -> dict[str, Answer]:
         """What is wanted of those of these items that the run explained."""
         found: dict[str, Answer] = {}
-        if self._rows:
-            rows = stored_rows.items(self._db, self._run_id, item_ids, failed=False)
-            for _, one in rows:
-                if isinstance(one, ItemOutcome):
-                    found[one.item_id] = self._of_row(one)
         for key in self._keys_of(item_ids):
             inside = self._part(key)
             found |= {name: inside[name] for name in item_ids if name in inside}

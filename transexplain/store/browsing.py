@@ -35,7 +35,7 @@ from transexplain.store.result_tables import (
     run_metric,
     run_result,
 )
-from transexplain.store.schema import item, mention, result_part, run, shard
+from transexplain.store.schema import item, result_part, run, shard
 
 _TABLES = {table.name: table for table in RESULT_TABLES}
 _PLAIN = ("id", "name", "state", "created", "finished", "previous")
@@ -88,7 +88,7 @@ def texts_readable(db: Database) -> bool:
     quoted = db.engine.dialect.identifier_preparer.quote_identifier
     may = [
         func.has_table_privilege(quoted(table.name), text("'SELECT'"))
-        for table in (item, result_part, mention, shard)
+        for table in (item, result_part, shard)
     ]
     with db.read() as connection:
         return bool(connection.execute(select(and_(*may))).scalar_one())

@@ -1,33 +1,30 @@
 """Reads items for pages: from a row on, until there are enough or the time is up; and failures."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from heapq import merge
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 
-from transexplain.store import parts, stored_rows
+from transexplain.store import parts
 from transexplain.store.browsing_neighbours import (
     Neighbours,
     across_parts,
     neighbours_in,
-    neighbours_of_row,
 )
 from transexplain.store.database import Database
 from transexplain.store.item_matching import (
     LAST_ROW,
     ItemSearch,
     places_in,
-    row_blocks,
-    wanted_rows,
 )
 from transexplain.store.leases import caution_of
 from transexplain.store.part_reading import Part
+from transexplain.store.readers import iter_items
 from transexplain.store.schema import item, shard
+from transexplain.store.shard_digests import refuse_damaged_rows
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.scores import MetricScore
 
@@ -55,11 +52,7 @@ def search(
         few = part.only(later)
         return list(zip(few.rows.tolist(), few.outcomes, strict=True))
 
-    def of_rows() -> Iterator[list[_Found]]:
-        for block in row_blocks(db, run_id, start):
-            yield wanted_rows(db, run_id, wanted, block)
-
-    return _scan(db, run_id, of_part, of_rows, start, limit, seconds)
+    return _scan(db, run_id, of_part, start, limit, seconds)
 
 
 def mentions_of(
@@ -87,23 +80,13 @@ def mentions_of(
         outcomes = few.outcomes
         return [(few.rows.tolist()[at], (outcomes[at], tuple(found[at]))) for at in sorted(found)]
 
-    def of_rows() -> Iterator[list[_Found]]:
-        for block in row_blocks(db, run_id, start):
-            ids = [one.item_id for _, one in block]
-            found: dict[int, list[Mention]] = {}
-            for row, mention in stored_rows.mentions(db, run_id, ids):
-                if (mention.group, mention.entity) == (group, entity):
-                    found.setdefault(row, []).append(mention)
-            yield [(row, (one, tuple(found[row]))) for row, one in block if row in found]
-
-    return _scan(db, run_id, of_part, of_rows, start, limit, seconds)
+    return _scan(db, run_id, of_part, start, limit, seconds)
 
 
 def _scan(
     db: Database,
     run_id: str,
     of_part: Callable[[Part], list[_Found]],
-    of_rows: Callable[[], Iterator[list[_Found]]],
     start: int,
     limit: int,
     seconds: float,
@@ -115,28 +98,24 @@ def _scan(
         return int(part.rows[-1]), of_part(part)
 
     inside = parts.read(db, run_id, block, rows=range(start, LAST_ROW), together=1)
-    older = ((rows[-1][0], rows) for rows in of_rows() if rows) if _has_rows(db, run_id) else ()
     found: list[_Found] = []
-    for last, some in merge(inside, older, key=itemgetter(0)):
+    for last, some in inside:
         found += some
         if len(found) > limit:
-            shown = found[:limit]
-            return _scanned(shown, found[limit][0], begun)
+            following = found.pop(limit)[0]
+            break
         if time.monotonic() - begun > seconds:
-            return _scanned(found, last + 1, begun)
-    return _scanned(found, None, begun)
-
-
-def _scanned(found: list[_Found], next_row: int | None, begun: float) -> Scanned:
+            following = last + 1
+            break
+    else:
+        following = None
+    found = found[:limit]
+    refuse_damaged_rows(db, run_id, [row for row, _ in found])
     return Scanned(
         found=tuple(one for _, one in found),
-        next_row=next_row,
+        next_row=following,
         seconds=time.monotonic() - begun,
     )
-
-
-def _has_rows(db: Database, run_id: str) -> bool:
-    return stored_rows.any_explained(db, run_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,19 +153,10 @@ def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFai
     for found in parts.read(db, run_id, work, parts.holding(db, run_id, [item_id])):
         if found is not None:
             row = found.outcome.index
+            refuse_damaged_rows(db, run_id, [row])
             return replace(found, near=across_parts(db, run_id, row, found.near))
-    for _, old in stored_rows.items(db, run_id, [item_id]):
-        if isinstance(old, ItemFailure):
-            return old
-        return ItemRecord(
-            outcome=old,
-            attributions=tuple(one for _, one in stored_rows.attributions(db, run_id, [item_id])),
-            mentions=tuple(one for _, one in stored_rows.mentions(db, run_id, [item_id])),
-            # old rows of scores are read whole: evaluations alone have them
-            scores=(),
-            near=neighbours_of_row(db, run_id, old.index),
-        )
-    return None
+    failed = iter_items(db, run_id, only_failed=True, item_ids=[item_id])
+    return next((one for one in failed if isinstance(one, ItemFailure)), None)
 
 
 _FAILED = ("index", "item_id", "error_kind", "error", "traceback")
@@ -197,7 +167,7 @@ def failed_page(db: Database, run_id: str, *, start: int, limit: int) -> list[It
     columns = [item.c[name] for name in _FAILED]
     query = (
         select(*columns)
-        .where(item.c.run_id == run_id, item.c.error_kind.is_not(None), item.c.index >= start)
+        .where(item.c.run_id == run_id, item.c.index >= start)
         .order_by(item.c.index)
         .limit(limit)
     )

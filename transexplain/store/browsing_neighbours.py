@@ -10,7 +10,7 @@ from transexplain.store import parts
 from transexplain.store.database import Database
 from transexplain.store.item_matching import LAST_ROW
 from transexplain.store.part_reading import Part
-from transexplain.store.schema import item, result_part
+from transexplain.store.schema import result_part
 from transexplain.types.items import ItemOutcome
 
 _ALIKE = 5  #: items
@@ -85,17 +85,3 @@ def _last_before(db: Database, run_id: str, row: int) -> str | None:
     return next(
         parts.read(db, run_id, lambda part: part.ids[-1], [(found.shard, found.part)]), None
     )
-
-
-def neighbours_of_row(db: Database, run_id: str, row: int) -> Neighbours:
-    """Of an item that a version before parts saved as a row; nothing is said of those alike."""
-    explained = select(item.c.item_id).where(item.c.run_id == run_id, item.c.error_kind.is_(None))
-    with db.read() as connection:
-        before, after = (
-            connection.execute(explained.where(side).order_by(order).limit(1)).scalar()
-            for side, order in (
-                (item.c.index < row, item.c.index.desc()),
-                (item.c.index > row, item.c.index),
-            )
-        )
-    return Neighbours(before=before, after=after)

@@ -1,33 +1,20 @@
 """Encodes relevance and positions of an item as bytes."""
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, convert
+from msgspec import convert
 from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
-from transexplain.store.columns import read_json, reading
 from transexplain.types.items import PatchGrid
 from transexplain.types.plans import Payload
 from transexplain.types.tokens import Token
 
-_FORMS = {"float16": "<f2", "float32": "<f4"}
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = np.nextafter(np.float32(0), np.float32(1))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EncodedRelevance:
-    """What one row holds of a relevance array; its shape is that of the item's features."""
-
-    blob: bytes  #: T values in reading order
-    scale: float  #: a float32; 1 for float32 payloads, 0 where every value is 0
-    dtype: str  #: float16 | float32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +22,7 @@ class EncodedMany:
     """The relevance of N attributions, one behind the other."""
 
     values: NDArray[np.float16] | NDArray[np.float32]
-    scales: NDArray[np.float64]  #: (N,), each a float32; as of `EncodedRelevance`
+    scales: NDArray[np.float64]  #: (N,), each a float32; 0 where every value of one is 0
 
 
 def encode_all(
@@ -90,61 +77,12 @@ def _largest_of(values: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArr
     return found
 
 
-def decode(encoded: EncodedRelevance) -> NDArray[np.float32]:
-    """The array (T,) in float32 that `encoded` was made from, flat.
-
-    Raises DatabaseError where `encode` did not make it.
-    """
-    with reading("relevance"), np.errstate(invalid="ignore", over="ignore"):
-        values = np.frombuffer(encoded.blob, dtype=_FORMS[encoded.dtype]).astype(np.float64)
-        if encoded.dtype == "float16":
-            values = values * encoded.scale
-        largest = float(np.abs(values).max(initial=0.0))
-        if not largest <= _LARGEST:
-            raise ValueError("it is NaN, infinite or beyond float32")
-    return values.astype(np.float32)
-
-
 Features = Sequence[Token] | PatchGrid
-
-
-class _Columns(Struct):
-    """The columns of the tokens, as they are written."""
-
-    text: list[str]
-    gap: list[int]
-    length: list[int]
-    word: list[int | None]
-    special: list[int]
-
-
-def unpack(packed: bytes) -> Features:
-    """The features that `pack` was given; raises DatabaseError where it did not pack them."""
-    with reading("the positions of an item"):
-        document = read_json(zlib.decompress(packed))
-        if isinstance(document, list):
-            return grid_of(document)
-        return _tokens(convert(document, _Columns))
 
 
 def count(features: Features) -> int:
     """How many values a relevance array over these positions has (prefix positions apart)."""
     return features.rows * features.cols if isinstance(features, PatchGrid) else len(features)
-
-
-def _tokens(columns: _Columns) -> Sequence[Token]:
-    special = set(columns.special)
-    bounds = [0]
-    for gap, length in zip(columns.gap, columns.length, strict=True):
-        start = bounds[-1] + gap
-        bounds += [start, start + length]
-    spans = list(pairwise(bounds))[1::2]
-    return tuple(
-        Token(text=text, start=start, end=end, special=position in special, word=word)
-        for position, (text, (start, end), word) in enumerate(
-            zip(columns.text, spans, columns.word, strict=True)
-        )
-    )
 
 
 def grid_of(numbers: list[Any]) -> PatchGrid:

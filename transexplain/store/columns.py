@@ -3,12 +3,11 @@
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-import numpy as np
 from sqlalchemy import (
     JSON,
     Column,
@@ -114,7 +113,7 @@ class PackedJson(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
         """None stays NULL."""
-        return None if value is None else zlib.compress(_dump(value).encode(), 1)
+        return None if value is None else pack_json(value)
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Any:
         """The document; None for NULL."""
@@ -122,26 +121,6 @@ class PackedJson(TypeDecorator[Any]):
             return None
         with reading("a document"):
             return read_json(zlib.decompress(value))
-
-
-class Doubles(TypeDecorator[tuple[float, ...]]):
-    """A list of numbers as little-endian float64, exact and an eighth of its JSON's time."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:
-        """None stays NULL."""
-        return None if value is None else np.asarray(value, dtype="<f8").tobytes()
-
-    def process_result_value(
-        self, value: bytes | None, dialect: Dialect
-    ) -> tuple[float, ...] | None:
-        """The numbers; None for NULL."""
-        if value is None:
-            return None
-        with reading("a list of numbers"):
-            return tuple(np.frombuffer(value, dtype="<f8").tolist())
 
 
 class DatabaseTime(FunctionElement[float]):
@@ -181,6 +160,11 @@ def read_json(text: bytes) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return json.loads(text)  # the error names the place, as for every other document
+
+
+def pack_json(value: Any) -> bytes:
+    """A document as a column of `PackedJson` holds it."""
+    return zlib.compress(_dump(value).encode(), 1)
 
 
 def _dump(value: Any) -> str:

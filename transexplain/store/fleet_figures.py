@@ -229,7 +229,7 @@ def _states(connection: Connection, ids: Collection[str]) -> dict[str, list[RowM
 def _kinds(connection: Connection, ids: Collection[str]) -> dict[str, dict[str, int]]:
     query = (
         select(item.c.run_id, item.c.error_kind, func.count())
-        .where(item.c.run_id.in_(ids), item.c.error_kind.is_not(None))
+        .where(item.c.run_id.in_(ids))
         .group_by(item.c.run_id, item.c.error_kind)
         .order_by(item.c.run_id, func.count().desc(), item.c.error_kind)
     )

@@ -1,20 +1,17 @@
 """Says which explained items are those that somebody looks for."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from transexplain.store import stored_rows
-from transexplain.store.database import Database
 from transexplain.store.part_columns import Ints
 from transexplain.store.part_reading import Part
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.words import spans_of
 
 LAST_ROW = 2**31 - 1  #: no row lies behind
-RowBlock = Sequence[tuple[int, ItemOutcome | ItemFailure]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,56 +80,3 @@ def relevance_of_word(explained: Iterable[Attribution], word: str) -> Iterator[t
         here = [w.relevance for w in spans if text[w.start : w.end].casefold() == needle]
         if here:
             yield sum(here), sum(abs(w.relevance) for w in spans)
-
-
-def row_blocks(db: Database, run_id: str, start: int) -> Iterator[RowBlock]:
-    """Items that versions before parts saved as rows, a page at a time."""
-    while True:
-        block = list(stored_rows.items_from(db, run_id, start))
-        if not block:
-            return
-        yield block
-        start = block[-1][0] + 1
-
-
-def wanted_rows(
-    db: Database, run_id: str, wanted: ItemSearch, block: RowBlock
-) -> list[tuple[int, ItemOutcome]]:
-    """Of a page of rows the explained items that are what is wanted."""
-    mentioned = _mentioned_in_rows(db, run_id, wanted, block)
-    found = [
-        (row, one)
-        for row, one in block
-        if isinstance(one, ItemOutcome)
-        and _is(one, wanted)
-        and (mentioned is None or one.item_id in mentioned)
-    ]
-    if not wanted.word:
-        return found
-    having = {
-        one.item_id
-        for _, one in stored_rows.attributions(db, run_id, [one.item_id for _, one in found])
-        if any(relevance_of_word([one], wanted.word))
-    }
-    return [(row, one) for row, one in found if one.item_id in having]
-
-
-def _mentioned_in_rows(
-    db: Database, run_id: str, wanted: ItemSearch, block: RowBlock
-) -> set[str] | None:
-    if not (wanted.group or wanted.entity):
-        return None
-    ids = [one.item_id for _, one in block]
-    return {
-        one.item_id
-        for _, one in stored_rows.mentions(db, run_id, ids)
-        if wanted.group in ("", one.group) and wanted.entity in ("", one.entity)
-    }
-
-
-def _is(one: ItemOutcome, wanted: ItemSearch) -> bool:
-    if wanted.predicted and one.predicted != wanted.predicted:
-        return False
-    if wanted.label and wanted.label not in (one.label, one.raw_label):
-        return False
-    return not wanted.text or wanted.text.casefold() in (one.text or "").casefold()

@@ -1,4 +1,4 @@
-"""The values that items can be ranked by: of the items of a part at once, or of one old row.
+"""The values that items can be ranked by, of the items of a part at once.
 
 NaN stands for an item that has no such value.
 """
@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transexplain.store.item_matching import relevance_of_word, word_relevance
+from transexplain.store.item_matching import word_relevance
 from transexplain.store.part_columns import Floats, Ints
 from transexplain.store.part_reading import Part
 from transexplain.store.part_summary import PartSummary, margin_of, relative_gaps
-from transexplain.types.items import Attribution, ItemOutcome
-from transexplain.types.words import size_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +30,6 @@ class ItemOrder:
     title: str  #: as a reader chooses it
     value: str  #: what the value is called
     of_part: Callable[[Part, Ints, Sought], Floats]  #: of the items at these places
-    of_row: Callable[[ItemOutcome, Sequence[Attribution], Sought], float]
     sign: int = 1  #: 1: the largest first; -1: the smallest
     #: no item of the part has a larger value (None: none has one); no such function: not known
     bound: Callable[[PartSummary], float | None] | None = None
@@ -70,27 +67,13 @@ def _confidences(part: Part, places: Ints, sought: Sought) -> Floats:
     return _over_logits(part, _top(sought))[places]
 
 
-def _confidence(one: ItemOutcome, _explained: Sequence[Attribution], sought: Sought) -> float:
-    if not one.logits:
-        return np.nan
-    return float(_top(sought)(np.array(one.logits), np.zeros(1, dtype=np.int64))[0])
-
-
 def _top_logits(part: Part, places: Ints, _sought: Sought) -> Floats:
     return _over_logits(part, np.maximum.reduceat)[places]
-
-
-def _top_logit(one: ItemOutcome, _explained: Sequence[Attribution], _sought: Sought) -> float:
-    return max(one.logits, default=np.nan)
 
 
 def _margins(part: Part, places: Ints, sought: Sought) -> Floats:
     outcomes = part.only(places).outcomes if len(places) else []
     return _numbers(margin_of(one, sought.classes) for one in outcomes)
-
-
-def _margin(one: ItemOutcome, _explained: Sequence[Attribution], sought: Sought) -> float:
-    return float(_numbers([margin_of(one, sought.classes)])[0])
 
 
 def _numbers(values: Iterable[float | None]) -> Floats:
@@ -109,10 +92,6 @@ def _strengths(part: Part, places: Ints, _sought: Sought) -> Floats:
     return _largest_of(part, places, part.sizes(), part.explained.of)
 
 
-def _strength(_one: ItemOutcome, explained: Sequence[Attribution], _sought: Sought) -> float:
-    return max(map(size_of, explained), default=np.nan)
-
-
 def _gaps(part: Part, places: Ints, _sought: Sought) -> Floats:
     explained = part.explained
     kept = explained.ledgered
@@ -120,36 +99,18 @@ def _gaps(part: Part, places: Ints, _sought: Sought) -> Floats:
     return _largest_of(part, places, gaps[kept], explained.of[kept])
 
 
-def _gap(_one: ItemOutcome, explained: Sequence[Attribution], _sought: Sought) -> float:
-    gaps = [one.ledger.relative_gap for one in explained if one.ledger is not None]
-    return max(gaps, default=np.nan)
-
-
 _Shares = Sequence[tuple[float, float]]
 
 
-def _of_word(
-    choose: Callable[[_Shares], float],
-) -> tuple[
-    Callable[[Part, Ints, Sought], Floats],
-    Callable[[ItemOutcome, Sequence[Attribution], Sought], float],
-]:
+def _of_word(choose: Callable[[_Shares], float]) -> Callable[[Part, Ints, Sought], Floats]:
     """From the relevance of a word in each explanation of an item."""
 
     def of_part(part: Part, places: Ints, sought: Sought) -> Floats:
         found = word_relevance(part, places, sought.word)
         return np.array([choose(one) if one else np.nan for one in found], dtype=np.float64)
 
-    def of_row(_one: ItemOutcome, explained: Sequence[Attribution], sought: Sought) -> float:
-        found = list(relevance_of_word(explained, sought.word))
-        return choose(found) if found else np.nan
+    return of_part
 
-    return of_part, of_row
-
-
-_RAISES = _of_word(lambda found: max(own for own, _ in found))
-_LOWERS = _of_word(lambda found: min(own for own, _ in found))
-_SHARES = _of_word(lambda found: max(abs(own) / every if every else 0.0 for own, every in found))
 
 #: name in an address -> the order; without a name items stand as in the data
 ORDERS: Mapping[str, ItemOrder] = {
@@ -157,59 +118,48 @@ ORDERS: Mapping[str, ItemOrder] = {
         title="least confident first",
         value="confidence",
         of_part=_confidences,
-        of_row=_confidence,
         sign=-1,
     ),
-    "confident": ItemOrder(
-        title="most confident first", value="confidence", of_part=_confidences, of_row=_confidence
-    ),
-    "logit": ItemOrder(
-        title="highest logit first", value="logit", of_part=_top_logits, of_row=_top_logit
-    ),
-    "low-logit": ItemOrder(
-        title="lowest logit first", value="logit", of_part=_top_logits, of_row=_top_logit, sign=-1
-    ),
+    "confident": ItemOrder(title="most confident first", value="confidence", of_part=_confidences),
+    "logit": ItemOrder(title="highest logit first", value="logit", of_part=_top_logits),
+    "low-logit": ItemOrder(title="lowest logit first", value="logit", of_part=_top_logits, sign=-1),
     "wrong": ItemOrder(
         title="wrong by the widest margin",
         value="margin",
         of_part=_margins,
-        of_row=_margin,
         bound=lambda part: part.margin,
     ),
     "strong": ItemOrder(
         title="strongest relevance first",
         value="largest |relevance|",
         of_part=_strengths,
-        of_row=_strength,
         bound=lambda part: part.largest if part.attributions else None,
     ),
     "gap": ItemOrder(
         title="largest ledger gap first",
         value="relative gap",
         of_part=_gaps,
-        of_row=_gap,
         bound=lambda part: None if part.ledgers is None else part.ledgers.worst,
     ),
     "word-raises": ItemOrder(
         title="the word raises most",
         value="relevance of the word",
-        of_part=_RAISES[0],
-        of_row=_RAISES[1],
+        of_part=_of_word(lambda found: max(own for own, _ in found)),
         needs_word=True,
     ),
     "word-lowers": ItemOrder(
         title="the word lowers most",
         value="relevance of the word",
-        of_part=_LOWERS[0],
-        of_row=_LOWERS[1],
+        of_part=_of_word(lambda found: min(own for own, _ in found)),
         sign=-1,
         needs_word=True,
     ),
     "word-share": ItemOrder(
         title="largest share of the word",
         value="share of the word",
-        of_part=_SHARES[0],
-        of_row=_SHARES[1],
+        of_part=_of_word(
+            lambda found: max(abs(own) / every if every else 0.0 for own, every in found)
+        ),
         needs_word=True,
     ),
 }

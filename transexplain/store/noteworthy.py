@@ -6,9 +6,8 @@ highest on, until no other can hold one more.
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import Connection, select
 
 from transexplain.store import parts
 from transexplain.store.database import Database
@@ -16,9 +15,8 @@ from transexplain.store.part_reading import Part
 from transexplain.store.part_summary import PartSummary, margin_of
 from transexplain.store.readers import explained_items
 from transexplain.store.recorded import failure_kinds
-from transexplain.store.runs import require
-from transexplain.store.schema import attribution, item, run
-from transexplain.types.bins import bin_of, middle
+from transexplain.store.schema import item, run
+from transexplain.types.bins import middle
 from transexplain.types.items import ItemFailure
 
 __all__ = [
@@ -27,7 +25,6 @@ __all__ = [
     "gives_several",
     "margin_of",
     "places_of",
-    "sized",
     "sizes_at",
     "strongest",
     "wrong",
@@ -49,38 +46,18 @@ def gives_several(connection: Connection, run_id: str) -> bool:
     return plan is not None and plan["model"].get("head") == "labels"
 
 
-def sized(db: Database, run_id: str) -> int:
-    """How many explanations have their size on record; those of older versions have not.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    query = select(func.count()).where(
-        attribution.c.run_id == run_id, attribution.c.size.is_not(None)
-    )
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = int(connection.execute(query).scalar_one())
-    return rows + sum(one.summary.attributions for one in parts.summaries(db, run_id))
-
-
 def strongest(db: Database, run_id: str, count: int) -> list[str]:
     """Items of the `count` explanations with the largest sizes, each once, the largest first.
 
     Among equals, those that come first in the dataset.
     """
-    query = (
-        select(attribution.c.size, attribution.c.item, attribution.c.ordinal, item.c.item_id)
-        .select_from(attribution.join(item))
-        .where(attribution.c.run_id == run_id, attribution.c.size.is_not(None))
-        .order_by(attribution.c.size.desc(), attribution.c.item, attribution.c.ordinal)
-    )
 
     def ranked(part: Part) -> list[_Ranked]:
         of, rows = part.explained.of.tolist(), part.rows.tolist()
         sizes = enumerate(part.sizes().tolist())
         return [(-size, rows[of[n]], n, part.ids[of[n]]) for n, size in sizes]
 
-    return _best(db, run_id, count, query, _largest, ranked)
+    return _best(db, run_id, count, _largest, ranked)
 
 
 def _largest(one: PartSummary) -> float | None:
@@ -92,11 +69,6 @@ def wrong(db: Database, run_id: str, count: int) -> list[str]:
 
     Among equals, those that come first in the dataset.
     """
-    query = (
-        select(item.c.margin, item.c.index, item.c.index, item.c.item_id)
-        .where(item.c.run_id == run_id, item.c.margin.is_not(None))
-        .order_by(item.c.margin.desc(), item.c.index)
-    )
     with db.read() as connection:
         places = places_of(connection, run_id)
 
@@ -106,21 +78,18 @@ def wrong(db: Database, run_id: str, count: int) -> list[str]:
             (-margin, one.index, 0, one.item_id) for one, margin in margins if margin is not None
         ]
 
-    return _best(db, run_id, count, query, lambda one: one.margin, ranked)
+    return _best(db, run_id, count, lambda one: one.margin, ranked)
 
 
 def _best(
     db: Database,
     run_id: str,
     count: int,
-    query: Select[Any],
     highest: Callable[[PartSummary], float | None],
     ranked: Callable[[Part], list[_Ranked]],
 ) -> list[str]:
-    """The best `count` of the rows of `query` and of what `ranked` gives of the parts."""
-    with db.read() as connection:
-        rows = connection.execute(query.limit(count)).all()
-    found: list[_Ranked] = [(-one[0], one[1], one[2], one[3]) for one in rows]
+    """The best `count` of what `ranked` gives of the parts."""
+    found: list[_Ranked] = []
     bounds = [(highest(one.summary), one.key) for one in parts.summaries(db, run_id)]
     known = [(bound, key) for bound, key in bounds if bound is not None]
     for bound, key in sorted(known, key=lambda one: -one[0]):
@@ -144,13 +113,6 @@ def sizes_at(db: Database, run_id: str, above: int) -> tuple[float, float] | Non
     """
     counts: dict[int, int] = {}
     largest: float | None = None
-    query = select(attribution.c.size).where(
-        attribution.c.run_id == run_id, attribution.c.size.is_not(None)
-    )
-    with db.read() as connection:
-        for size in connection.execute(query).scalars():
-            counts[bin_of(size)] = counts.get(bin_of(size), 0) + 1
-            largest = size if largest is None else max(largest, size)
     for held in parts.summaries(db, run_id):
         for place, many in held.summary.sizes:
             counts[place] = counts.get(place, 0) + many
@@ -174,7 +136,7 @@ def failure_examples(
     for kind, number in failure_kinds(db, run_id).items():
         query = (
             select(item.c.item_id, item.c.index, item.c.error, item.c.traceback)
-            .where(item.c.run_id == run_id, _failed(), item.c.error_kind == kind)
+            .where(item.c.run_id == run_id, item.c.error_kind == kind)
             .order_by(item.c.index)
             .limit(count)
         )
@@ -188,8 +150,3 @@ def failure_examples(
             ],
         )
     return found
-
-
-def _failed() -> ColumnElement[bool]:
-    """As the index of failures is made, so that it is used."""
-    return item.c.error_kind.is_not(None)

@@ -27,8 +27,7 @@ class LedgerSums(msgspec.Struct, array_like=True, frozen=True):
     gaps: float  #: sum of the relative gaps
     sums: list[float]  #: of each entry
     absolute: list[float]  #: of each entry's size
-    #: relevance beside the logits; None: a version before this wrote the part
-    relevance: RelevanceSums | None = None
+    relevance: RelevanceSums  #: beside the logits
 
 
 class GroupItems(msgspec.Struct, array_like=True, frozen=True):

@@ -1,9 +1,8 @@
 """Finds and reads the parts of a run; a damaged one is named, with what mends it."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from transexplain.store.schema import result_part
 _PAYLOADS = 4  #: that are fetched together, of at most some megabytes each
 _SMALL = 512  #: rows that are fetched together without their payload
 _FEW = 8  #: ids that the database looks for itself
+_FORMATS = (FORMAT, sink_files.FORMAT)
 _Value = TypeVar("_Value")
 
 _SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
@@ -30,20 +30,6 @@ _HELD: ContextVar[dict[tuple[Database, str], list[Row[Any]]] | None] = ContextVa
 )
 #: what reading a damaged payload may raise; pyarrow's errors are among them
 _DAMAGE = (ValueError, TypeError, LookupError, OverflowError, NotImplementedError, OSError)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DamagedPart:
-    """A part whose bytes are not those that were written, or of a layout not known here."""
-
-    shard: int
-    part: int
-    first: int  #: row of its first item
-    last: int
-    items: int
-
-    def __str__(self) -> str:
-        return f"part {self.part} of shard {self.shard} (rows {self.first} to {self.last})"
 
 
 class Summarised(NamedTuple):
@@ -57,7 +43,7 @@ class Summarised(NamedTuple):
 
 @contextmanager
 def sparing() -> Iterator[None]:
-    """Pass over damaged parts in here, and only lose their items; `damaged` says which."""
+    """Pass over damaged parts in here, and only lose their items."""
     before = _SPARING.set(True)
     try:
         yield
@@ -75,57 +61,18 @@ def summaries_once() -> Iterator[None]:
         _HELD.reset(before)
 
 
-def damaged(
-    db: Database, run_id: str, shard: int | None = None, *, lost: Collection[int] | None = None
-) -> list[DamagedPart]:
-    """The damaged parts of a run, or of one of its shards; every byte of them is read.
-
-    `lost` are the shards whose files have `sink_files.faults`, where that is known already.
-    """
-    which = None if shard is None else result_part.c.shard == shard
-    columns = [result_part.c[name] for name in ("first", "last", "items", "format")]
-    sealed = [result_part.c[name] for name in ("ids", "summary", "payload")]
-    found = []
-    for row in _stored(db, run_id, (*columns, *sealed), _PAYLOADS, which):
-        if lost is None and row.format == sink_files.FORMAT:
-            lost = {index for index, _ in sink_files.faults(db, run_id, shard)}
-        if not _is_whole(row, lost or ()):
-            found.append(
-                DamagedPart(
-                    shard=row.shard,
-                    part=row.part,
-                    first=row.first,
-                    last=row.last,
-                    items=row._mapping["items"],
-                )
-            )
-    return found
-
-
-def _is_whole(row: Row[Any], lost: Collection[int]) -> bool:
-    """Whether a part is as it was written; `lost` are shards whose files are not."""
-    if row.format == sink_files.FORMAT:
-        return row.shard not in lost and _whole(row.ids) and _whole(row.summary)
-    return row.format == FORMAT and all(map(_whole, (row.ids, row.summary, row.payload)))
-
-
-def _whole(sealed: bytes) -> bool:
+def fault_of(row: Mapping[str, Any]) -> str:
+    """What is wrong with the bytes of a row of `result_part`; "": nothing."""
+    named = f"part {row['part']} (rows {row['first']} to {row['last']})"
+    if row["format"] not in _FORMATS:
+        return f"{named} is in the layout {row['format']!r}, which this version does not know"
+    sealed = ("ids", "summary", "payload")[: 2 if row["format"] == sink_files.FORMAT else 3]
     try:
-        col.unsealed(sealed)
+        for name in sealed:
+            col.unsealed(row[name])
     except ValueError:
-        return False
-    return True
-
-
-def explained(db: Database, run_id: str) -> dict[int, int]:
-    """Shard -> how many explained items its parts hold."""
-    query = (
-        select(result_part.c.shard, func.sum(result_part.c["items"]))
-        .where(result_part.c.run_id == run_id)
-        .group_by(result_part.c.shard)
-    )
-    with db.read() as connection:
-        return {index: int(count) for index, count in connection.execute(query)}
+        return f"{named} is damaged"
+    return ""
 
 
 def summaries(db: Database, run_id: str) -> Iterator[Summarised]:
@@ -142,7 +89,7 @@ def summaries(db: Database, run_id: str) -> Iterator[Summarised]:
 
 
 def _summary_rows(db: Database, run_id: str) -> Iterable[Row[Any]]:
-    columns = [result_part.c[name] for name in ("first", "last", "items", "summary")]
+    columns = [result_part.c[name] for name in ("items", "summary")]
     rows = _stored(db, run_id, columns, _SMALL)
     held = _HELD.get()
     if held is None:
@@ -164,8 +111,7 @@ def read(
     """What `work` gives of each part, or of those with these `keys`, in the order of the data.
 
     Of `rows` of the dataset only the parts that may hold some; `together` are fetched at once: who
-    stops early wants few. Raises DamagedRowError for a
-    damaged one, and for one in a layout that this version does not know.
+    stops early wants few. Raises DamagedRowError for a damaged one.
     """
     which = None
     if rows is not None:
@@ -188,15 +134,7 @@ def _worked(
     which: ColumnElement[bool] | None,
     together: int = _PAYLOADS,
 ) -> Iterator[_Value]:
-    columns = [result_part.c[name] for name in ("first", "last", "format", "payload")]
-    for row in _stored(db, run_id, columns, together, which):
-        if row.format not in (FORMAT, sink_files.FORMAT):
-            if _SPARING.get():
-                continue
-            raise DamagedRowError(
-                f"run {run_id}: {_named(row)} is in the layout {row.format!r}, which this version "
-                "does not know: a newer TransExplain wrote it; install that version"
-            )
+    for row in _stored(db, run_id, [result_part.c.payload], together, which):
         found: list[_Value] = []
         with _reading(run_id, row):
             found.append(work(_part(db, run_id, row)))
@@ -214,8 +152,7 @@ def hashes(
     db: Database, run_id: str, which: ColumnElement[bool] | None = None
 ) -> Iterator[tuple[Key, NDArray[np.uint32]]]:
     """Shard and part -> `part_columns.hashes_of` of its items, part after part."""
-    columns = [result_part.c[name] for name in ("first", "last", "ids")]
-    for row in _stored(db, run_id, columns, _SMALL, which):
+    for row in _stored(db, run_id, [result_part.c["ids"]], _SMALL, which):
         found: list[NDArray[np.uint32]] = []
         with _reading(run_id, row):
             found.append(np.frombuffer(col.unsealed(row.ids), dtype="<u4"))
@@ -255,9 +192,13 @@ def _stored(
     together: int,
     which: ColumnElement[bool] | None = None,
 ) -> Iterator[Row[Any]]:
-    """Rows with these columns by shard and part; no connection is held between two pages."""
+    """Rows with these columns by shard and part; no connection is held between two pages.
+
+    Raises DamagedRowError for one in a layout that is not known here, or passes it over.
+    """
     key = (result_part.c.shard, result_part.c.part)
-    query = select(*key, *columns).where(result_part.c.run_id == run_id)
+    named = [result_part.c[name] for name in ("first", "last", "format")]
+    query = select(*key, *named, *columns).where(result_part.c.run_id == run_id)
     if which is not None:
         query = query.where(which)
     page = query.order_by(*key).limit(together)
@@ -265,10 +206,22 @@ def _stored(
     while True:
         with db.read() as connection:
             rows = connection.execute(after).all()
-        yield from rows
+        yield from (row for row in rows if _known(run_id, row))
         if len(rows) < together:
             return
         after = page.where(tuple_(*key) > (rows[-1].shard, rows[-1].part))
+
+
+def _known(run_id: str, row: Row[Any]) -> bool:
+    """Whether a part is in a layout that this version reads; see `sparing` for one that is not."""
+    if row.format in _FORMATS:
+        return True
+    if _SPARING.get():
+        return False
+    raise DamagedRowError(
+        f"run {run_id}: {_named(row)} is in the layout {row.format!r}, which this version does not "
+        "know: a newer TransExplain wrote it; install that version"
+    )
 
 
 def _named(row: Row[Any]) -> str:

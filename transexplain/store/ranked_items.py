@@ -7,25 +7,18 @@ first `KEPT` items are kept.
 
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
-from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from transexplain.store import parts, stored_rows
+from transexplain.store import parts
 from transexplain.store.database import Database
-from transexplain.store.item_matching import (
-    ItemSearch,
-    RowBlock,
-    places_in,
-    row_blocks,
-    wanted_rows,
-)
+from transexplain.store.item_matching import ItemSearch, places_in
 from transexplain.store.item_orders import ORDERS, Sought
 from transexplain.store.noteworthy import gives_several, places_of
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.piecemeal import Piecemeal
-from transexplain.types.items import Attribution, ItemOutcome
+from transexplain.types.items import ItemOutcome
 
 KEPT = 1_000
 
@@ -91,10 +84,6 @@ class Ranking:
         def rank(part: Part) -> tuple[list[RankedItem], int]:
             return self._of_part(part, sought), len(part)
 
-        if stored_rows.any_explained(db, run_id):
-            for block in row_blocks(db, run_id, 0):
-                self._add(self._of_rows(db, block, sought), len(block))
-                yield
         for bound, keys in self._turns(db):
             self._highest = bound
             if bound < -self._last_key():
@@ -131,21 +120,6 @@ class Ranking:
         rows, held = few.rows.tolist(), keys[chosen].tolist()
         shown = map(self._keep, few.outcomes)
         return [RankedItem(*one) for one in zip(held, rows, shown, strict=True)]
-
-    def _of_rows(self, db: Database, block: RowBlock, sought: Sought) -> list[RankedItem]:
-        found = wanted_rows(db, self._run_id, self._wanted, block)
-        explained: dict[str, list[Attribution]] = {}
-        ids = [one.item_id for _, one in found]
-        for _, attribution in stored_rows.attributions(db, self._run_id, ids):
-            explained.setdefault(attribution.item_id, []).append(attribution)
-        ranked = (
-            (self._key_of(one, explained.get(one.item_id, ()), sought), row, one)
-            for row, one in found
-        )
-        return [RankedItem(key, row, self._keep(one)) for key, row, one in ranked if not isnan(key)]
-
-    def _key_of(self, one: ItemOutcome, some: Sequence[Attribution], sought: Sought) -> float:
-        return -self._order.sign * self._order.of_row(one, some, sought)
 
     def _add(self, found: Sequence[RankedItem], items: int) -> None:
         self.seen += items

@@ -1,19 +1,19 @@
-"""Reads results item by item, a part or a page at a time: memory does not grow with the run.
-
-What lies in parts and what lies in rows comes as one, in the order of the dataset.
-"""
+"""Reads results item by item, a part or a page at a time: memory does not grow with the run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from transexplain.store import parts, stored_rows
+from sqlalchemy import Row, select
+
+from transexplain.store import parts
 from transexplain.store.answer_lookup import AnswerLookup
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Part
 from transexplain.store.runs import require
+from transexplain.store.schema import item
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.pairs import texts_of
 from transexplain.types.scores import MetricScore
@@ -31,11 +31,11 @@ def iter_items(
 ) -> Iterator[ItemOutcome | ItemFailure]:
     """Every saved item, or those of `item_ids`: outcome or failure; raises as `iter_mentions`."""
     ids = _wanted(db, run_id, item_ids)
-    rows = stored_rows.items(db, run_id, ids, failed=True if only_failed else None)
+    failed: _Placed[ItemOutcome | ItemFailure] = _failed(db, run_id, ids)
     if only_failed:
-        return map(itemgetter(1), rows)
+        return map(itemgetter(1), failed)
     inside = _of_parts(db, run_id, lambda part: enumerate(part.outcomes), ids)
-    return _together(rows, inside)
+    return map(itemgetter(1), merge(failed, inside, key=itemgetter(0)))
 
 
 def iter_answers(
@@ -46,8 +46,7 @@ def iter_answers(
     Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    inside = _of_parts(db, run_id, lambda part: enumerate(part.answers()))
-    return _together(stored_rows.answers(db, run_id), inside)
+    return _records(db, run_id, lambda part: enumerate(part.answers()))
 
 
 def failures(db: Database, run_id: str) -> list[ItemFailure]:
@@ -69,8 +68,7 @@ def iter_attributions(
     skipped. Raises ConfigurationError for an unknown run.
     """
     ids = _wanted(db, run_id, item_ids)
-    inside = _of_parts(db, run_id, lambda part: part.attributions(target), ids)
-    return _together(stored_rows.attributions(db, run_id, ids, target), inside)
+    return _records(db, run_id, lambda part: part.attributions(target), ids)
 
 
 def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[str, str]]:
@@ -79,8 +77,7 @@ def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[
     Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    inside = _of_parts(db, run_id, lambda part: part.classes(target))
-    return _together(stored_rows.explained(db, run_id, target), inside)
+    return _records(db, run_id, lambda part: part.classes(target))
 
 
 def iter_mentions(
@@ -91,14 +88,13 @@ def iter_mentions(
     `item_ids` narrow them; an id that has none is skipped.
     """
     ids = _wanted(db, run_id, item_ids)
-    inside = _of_parts(db, run_id, Part.mentions, ids)
-    return _together(stored_rows.mentions(db, run_id, ids), inside)
+    return _records(db, run_id, Part.mentions, ids)
 
 
 def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
     """Every score of every item; raises ConfigurationError for an unknown run."""
     _check(db, run_id)
-    return _together(stored_rows.scores(db, run_id), _of_parts(db, run_id, Part.scores))
+    return _records(db, run_id, Part.scores)
 
 
 def _check(db: Database, run_id: str) -> None:
@@ -137,9 +133,47 @@ def _of_parts(
         yield from found
 
 
-def _together(rows: _Placed[_Value], inside: _Placed[_Value]) -> Iterator[_Value]:
-    """In the order of the dataset; what belongs to one item lies in one of the two."""
-    return map(itemgetter(1), merge(rows, inside, key=itemgetter(0)))
+def _records(
+    db: Database,
+    run_id: str,
+    records: Callable[[Part], Iterable[tuple[int, _Value]]],
+    item_ids: list[str] | None = None,
+) -> Iterator[_Value]:
+    """What `records` gives, in the order of the dataset."""
+    return map(itemgetter(1), _of_parts(db, run_id, records, item_ids))
+
+
+_PAGE = 512  #: rows that are fetched together
+_FAILURE = tuple(item.c[name] for name in ("index", "item_id", "error_kind", "error", "traceback"))
+
+
+def _failed(db: Database, run_id: str, item_ids: list[str] | None) -> _Placed[ItemFailure]:
+    """Failures by row, of these items or of all; a page of rows is fetched at a time."""
+    query = select(*_FAILURE).where(item.c.run_id == run_id).order_by(item.c.index)
+    if item_ids is not None:
+        rows: list[Row[Any]] = []
+        for start in range(0, len(item_ids), _PAGE):
+            some = query.where(item.c.item_id.in_(item_ids[start : start + _PAGE]))
+            with db.read() as connection:
+                rows += connection.execute(some).all()
+        yield from sorted(map(_failure, rows), key=itemgetter(0))
+        return
+    after = -1
+    while True:
+        with db.read() as connection:
+            page = connection.execute(query.where(item.c.index > after).limit(_PAGE)).all()
+        yield from map(_failure, page)
+        if len(page) < _PAGE:
+            return
+        after = page[-1][0]
+
+
+def _failure(row: Row[Any]) -> tuple[int, ItemFailure]:
+    index, item_id, kind, message, traceback = tuple(row)
+    failure = ItemFailure(
+        item_id=item_id, index=index, kind=kind, message=message, traceback=traceback or ""
+    )
+    return index, failure
 
 
 _PAIRS_AT_ONCE = 128  # items
@@ -154,7 +188,7 @@ def iter_pairs(db: Database, before: str, after: str) -> Iterator[list[ItemPair]
 
     Raises ConfigurationError for an unknown run.
     """
-    yield from _both(db, before, after, _outcomes, lambda one: one)
+    yield from _both(db, before, after, _outcomes)
 
 
 #: the class that an item is given, and its text, or both of a pair, as stored; (): it is not
@@ -173,7 +207,7 @@ def iter_predictions(
         texts = map(texts_of, part.texts, part.seconds)
         return dict(zip(part.ids, zip(part.predicted, texts, strict=True), strict=True))
 
-    for page in _both(db, before, after, of_part, lambda one: (one.predicted, one.texts)):
+    for page in _both(db, before, after, of_part):
         yield from page
 
 
@@ -186,18 +220,12 @@ def _both(
     before: str,
     after: str,
     of_part: Callable[[Part], dict[str, _Value]],
-    of_row: Callable[[ItemOutcome], _Value],
 ) -> Iterator[list[tuple[_Value, _Value]]]:
     """Pages of what is wanted of the items of both runs, in the order of the later one."""
     _check(db, before)
     _check(db, after)
-    earlier = AnswerLookup(db, before, of_part, of_row)
-    rows = (
-        (row, (one.item_id, of_row(one)))
-        for row, one in stored_rows.items(db, after, failed=False)
-        if isinstance(one, ItemOutcome)
-    )
-    later = _together(rows, _of_parts(db, after, lambda part: enumerate(of_part(part).items())))
+    earlier = AnswerLookup(db, before, of_part)
+    later = _records(db, after, lambda part: enumerate(of_part(part).items()))
     while some := list(islice(later, _PAIRS_AT_ONCE)):
         known = earlier.find([name for name, _ in some])
         found = [(known[name], one) for name, one in some if name in known]
@@ -208,7 +236,4 @@ def _both(
 def explained_items(db: Database, run_id: str) -> Iterator[ItemOutcome]:
     """Every item that was explained; raises ConfigurationError for an unknown run."""
     _check(db, run_id)
-    rows = stored_rows.items(db, run_id, failed=False)
-    inside = _of_parts(db, run_id, lambda part: enumerate(part.outcomes))
-    found = _together(rows, inside)
-    return (one for one in found if isinstance(one, ItemOutcome))
+    return _records(db, run_id, lambda part: enumerate(part.outcomes))

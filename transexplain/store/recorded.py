@@ -2,17 +2,15 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import merge
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import func, select
 
 from transexplain.store import parts
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Part
 from transexplain.store.runs import require
 from transexplain.store.schema import item, run, shard
-from transexplain.store.stored_rows import pages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +39,7 @@ class RecordedShard:
     seconds: float | None
     explained: int
     failed: int
-    digest: str | None  #: of what was saved; None: nothing was, or by an older version
+    digest: str | None  #: of what was saved; None: nothing was
     environment: Mapping[str, Any] | None  #: of who saved it
 
 
@@ -54,10 +52,14 @@ def recorded_run(db: Database, run_id: str) -> RecordedRun:
         return RecordedRun(**connection.execute(query).mappings().one())
 
 
-def recorded_shards(db: Database, run_id: str) -> list[RecordedShard]:
-    """Every shard by index."""
+def recorded_shards(
+    db: Database, run_id: str, only: Collection[int] | None = None
+) -> list[RecordedShard]:
+    """The shards of a run, or `only` some of them, by index."""
     columns = [shard.c[name].label(name) for name in RecordedShard.__dataclass_fields__]
     query = select(*columns).where(shard.c.run_id == run_id).order_by(shard.c.index)
+    if only is not None:
+        query = query.where(shard.c.index.in_(sorted(only)))
     with db.read() as connection:
         return [RecordedShard(**row) for row in connection.execute(query).mappings()]
 
@@ -66,41 +68,11 @@ def failure_kinds(db: Database, run_id: str) -> dict[str, int]:
     """Failed items by kind."""
     query = (
         select(item.c.error_kind, func.count())
-        .where(item.c.run_id == run_id, item.c.error_kind.is_not(None))
+        .where(item.c.run_id == run_id)
         .group_by(item.c.error_kind)
     )
     with db.read() as connection:
         return {str(kind): int(count) for kind, count in connection.execute(query)}
-
-
-def stored_counts(db: Database, run_id: str) -> dict[int, tuple[int, int]]:
-    """Shard -> its items: explained, and failed."""
-    failed = func.sum(case((item.c.error_kind.is_not(None), 1), else_=0))
-    query = (
-        select(item.c.shard, func.count(), failed)
-        .where(item.c.run_id == run_id)
-        .group_by(item.c.shard)
-    )
-    with db.read() as connection:
-        rows = connection.execute(query).all()
-    found = {index: (int(count) - int(wrong), int(wrong)) for index, count, wrong in rows}
-    for index, count in parts.explained(db, run_id).items():
-        explained, wrong = found.get(index, (0, 0))
-        found[index] = (explained + count, wrong)
-    return found
-
-
-def stored_rows(db: Database, run_id: str, start: int, stop: int) -> set[int]:
-    """Rows of the dataset, from `start` to `stop`, that have an item.
-
-    Raises DamagedRowError where a part of them cannot be read.
-    """
-    query = select(item.c.index).where(
-        item.c.run_id == run_id, item.c.index >= start, item.c.index < stop
-    )
-    with db.read() as connection:
-        found = set(connection.execute(query).scalars())
-    return found | {row for row, _ in _of_parts(db, run_id, range(start, stop))}
 
 
 def explained_rows(
@@ -110,17 +82,6 @@ def explained_rows(
 
     Read as the iterator advances, never all at once.
     """
-    query = select(item.c.index, item.c.item_id).where(
-        item.c.run_id == run_id, item.c.error_kind.is_(None)
-    )
-    if rows is not None:
-        query = query.where(item.c.index >= rows.start, item.c.index < rows.stop)
-    old = ((row._mapping["index"], row.item_id) for row in pages(db, query, (item.c.index,)))
-    return merge(old, _of_parts(db, run_id, rows))
-
-
-def _of_parts(db: Database, run_id: str, rows: range | None) -> Iterator[tuple[int, str]]:
-    """(row, item id) of what lies in parts."""
 
     def named(part: Part) -> list[tuple[int, str]]:
         every = zip(part.rows.tolist(), part.ids, strict=True)

@@ -2,19 +2,18 @@
 of it.
 """
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, delete, exc, insert, select
+from sqlalchemy import Connection, LargeBinary, Table, delete, exc, insert, select, type_coerce
 
 from transexplain import remote_files
 from transexplain.environment import saved_here
 from transexplain.errors import FencedError, TransExplainError
 from transexplain.store import sink_files
+from transexplain.store.columns import pack_json
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.noteworthy import places_of
 from transexplain.store.part_writing import part_rows
@@ -37,16 +36,8 @@ from transexplain.store.run_totals import (
     relevance_sums,
 )
 from transexplain.store.runs import Claim, require
-from transexplain.store.schema import (
-    attribution,
-    item,
-    mention,
-    result_file,
-    result_part,
-    score,
-    shard,
-    shard_aggregate,
-)
+from transexplain.store.schema import item, result_file, result_part, shard, shard_aggregate
+from transexplain.store.shard_digests import digest_of
 from transexplain.store.shards import held
 from transexplain.types.plans import ShardResult, Sink
 
@@ -95,99 +86,6 @@ def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]
         raise exc.DBAPIError.instance(
             f"COPY {table.name}", None, error, psycopg.Error, dialect=dialect
         ) from error
-
-
-#: what a digest covers, in this order; the middle ones have rows of versions before alone
-_TABLES: tuple[tuple[Table, tuple[str, ...]], ...] = (
-    (item, ("index",)),
-    (attribution, ("item", "ordinal")),
-    (mention, ("item", "ordinal")),
-    (score, ("item", "ordinal")),
-)
-
-
-def digest_of(
-    failed: Sequence[Row],
-    explained: Sequence[Row],
-    aggregate: Mapping[str, Any],
-    files: Sequence[Row] = (),
-) -> str:
-    """The digest of what is about to be written.
-
-    Args:
-        failed: rows of `item`.
-        explained: rows of `result_part`.
-        aggregate: of the shard.
-        files: the row of `result_file`, if there is one.
-    """
-    digest = _Digest()
-    digest.add(item.name, sorted(failed, key=lambda row: int(row["index"])))
-    digest.add(result_part.name, explained)
-    digest.add(result_file.name, files)
-    digest.add(shard_aggregate.name, [{"payload": dict(aggregate)}])
-    return digest.hexdigest()
-
-
-def stored_digest(db: Database, run_id: str, index: int, start: int, stop: int) -> str:
-    """The digest of what the tables hold of one shard, the rows `start` to `stop` of the data.
-
-    Raises ValueError where a row cannot be read back.
-    """
-    digest = _Digest()
-    with db.read() as connection:
-        plan_for_any_run(connection)
-        for table, key in _TABLES:
-            row = table.c[key[0]]
-            query = select(table).where(table.c.run_id == run_id, row >= start, row < stop)
-            digest.add(table.name, _rows(connection, query.order_by(*(table.c[k] for k in key))))
-        found = select(result_part).where(
-            result_part.c.run_id == run_id, result_part.c.shard == index
-        )
-        digest.add(result_part.name, _rows(connection, found.order_by(result_part.c.part)))
-        file = select(result_file).where(
-            result_file.c.run_id == run_id, result_file.c.shard == index
-        )
-        digest.add(result_file.name, _rows(connection, file))
-        payload = select(shard_aggregate.c.payload).where(
-            shard_aggregate.c.run_id == run_id, shard_aggregate.c.shard == index
-        )
-        digest.add(shard_aggregate.name, _rows(connection, payload))
-    return digest.hexdigest()
-
-
-def _rows(connection: Connection, query: Select[Any]) -> Iterable[Mapping[str, Any]]:
-    return (dict(row) for row in connection.execute(query).mappings())
-
-
-#: what a digest leaves out: the run, lines of code, which differ between versions, and what says
-#: which attempt wrote a file
-_NOT_COVERED = ("run_id", "traceback", "token", "name")
-
-
-class _Digest:
-    def __init__(self) -> None:
-        self._sha256 = hashlib.sha256()
-
-    def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            plain = {
-                name: _plain(row[name])
-                for name in sorted(row)
-                if name not in _NOT_COVERED and row[name] is not None
-            }
-            text = json.dumps([table, plain], separators=(",", ":"))
-            self._sha256.update(f"{text}\n".encode())
-
-    def hexdigest(self) -> str:
-        return self._sha256.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).hex()
-    if isinstance(value, float):
-        return value + 0.0  # SQLite keeps no sign of a zero
-    return value
 
 
 __all__ = [
@@ -273,6 +171,8 @@ def _fenced(claim: Claim) -> FencedError:
 
 
 def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> None:
+    packed = pack_json(dict(result.aggregate))
+    aggregates = [{"shard": claim.shard.index, "payload": packed}]
     done = held(claim).values(
         state="done",
         lease_until=None,
@@ -280,7 +180,7 @@ def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> No
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
-        digest=digest_of(rows.failed, rows.explained, result.aggregate, rows.files),
+        digest=digest_of(rows.failed, rows.explained, aggregates, rows.files),
         environment=saved_here(result.steps, result.device),
     )
     with db.begin() as connection:
@@ -295,7 +195,9 @@ def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> No
         write_rows(connection, result_file, rows.files)
         connection.execute(
             insert(shard_aggregate).values(
-                run_id=claim.run_id, shard=claim.shard.index, payload=dict(result.aggregate)
+                run_id=claim.run_id,
+                shard=claim.shard.index,
+                payload=type_coerce(packed, LargeBinary),
             )
         )
 

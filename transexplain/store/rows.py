@@ -30,7 +30,7 @@ def failure_rows(run_id: str, result: ShardResult) -> list[Row]:
 
     Equal tracebacks, which say nothing of an item, are kept with the first `_ALIKE` of a shard.
     """
-    key = {"run_id": run_id, "shard": result.shard.index, "truncated": False}
+    key = {"run_id": run_id, "shard": result.shard.index}
     seen: Counter[str] = Counter()
     rows = []
     for one in result.failures:

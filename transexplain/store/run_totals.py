@@ -12,23 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import LargeBinary, func, select, type_coerce
 
-from transexplain.store import parts, row_totals
+from transexplain.store import parts
 from transexplain.store.columns import read_json
 from transexplain.store.database import Database
-from transexplain.store.part_columns import decoded, encoded
+from transexplain.store.part_columns import decoded
 from transexplain.store.part_reading import Key, Part
-from transexplain.store.part_summary import LedgerSums, relative_gaps
-from transexplain.store.part_summary import relevance_sums as part_relevance
+from transexplain.store.part_summary import relative_gaps
 from transexplain.store.readers import iter_predictions
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
-from transexplain.store.schema import item, shard_aggregate
+from transexplain.store.schema import shard_aggregate
 from transexplain.types.relevance_sums import RelevanceSums
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
 _BEGINNING = 1024  #: bytes, packed: the version comes first
-_PAGE = 500  #: items
-ALL = row_totals.ALL  #: stands for every item; no group is called so
+ALL = ""  #: stands for every item; no group is called so
 _VERSION = re.compile(rb'\{"version":(\d+)')
 
 
@@ -102,12 +100,10 @@ def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int
 
     Shortest first, a row for each length. Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = row_totals.lengths(connection, run_id)
+    _check(db, run_id)
     found: dict[int, list[int]] = {}
     inside = (row for one in parts.summaries(db, run_id) for row in one.summary.lengths)
-    for length, *counts in (*rows, *inside):
+    for length, *counts in inside:
         found[length] = list(map(add, found.get(length, [0] * 4), counts))
     for length in sorted(found):
         many, known, right, cut = found[length]
@@ -119,12 +115,8 @@ def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]
 
     The most frequent first. Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = row_totals.raw_labels(connection, run_id)
+    _check(db, run_id)
     counts: Counter[tuple[str, str | None]] = Counter()
-    for raw, name, many in rows:
-        counts[raw, name] += many
     for one in parts.summaries(db, run_id):
         for packed, known, many in one.summary.raw_labels:
             counts[decoded(packed) or "", decoded(known)] += many
@@ -161,16 +153,8 @@ def conservation(
 
     Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = row_totals.ledgers(connection, run_id, tolerance)
-        place = row_totals.worst_ledger(connection, run_id) if rows else (0, "")
-    sums = []
-    if rows is not None:
-        count, worst_gap, gaps, _, *added = rows
-        item_id = encoded(place[1]) or b""
-        sums.append(LedgerSums(0, count, worst_gap, place[0], item_id, gaps, added[0], added[1]))
-    open_parts = []
+    _check(db, run_id)
+    sums, open_parts = [], []
     for one in parts.summaries(db, run_id):
         if one.summary.ledgers is not None:
             sums.append(one.summary.ledgers)
@@ -178,8 +162,7 @@ def conservation(
                 open_parts.append(one.key)
     if not sums:
         return None
-    above = rows[3] if rows else 0
-    above += sum(parts.read(db, run_id, lambda part: _above(part, tolerance), open_parts))
+    above = sum(parts.read(db, run_id, lambda part: _above(part, tolerance), open_parts))
     worst = min(sums, key=lambda one: (-one.worst, one.row))
     count = sum(one.count for one in sums)
     return ConservationSummary(
@@ -198,26 +181,9 @@ def relevance_sums(db: Database, run_id: str) -> RelevanceSums:
 
     Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = row_totals.explained_sums(connection, run_id)
-    _, logits, sums = zip(*rows, strict=True) if rows else ((), (), ())
-    found, older = [RelevanceSums.of(logits, sums)], []
-    for one in parts.summaries(db, run_id):
-        if one.summary.ledgers is None:
-            continue
-        if (relevance := one.summary.ledgers.relevance) is None:
-            older.append(one.key)
-        else:
-            found.append(relevance)
-    found += parts.read(db, run_id, _relevance_of, older)
-    return RelevanceSums.merged(found)
-
-
-def _relevance_of(part: Part) -> RelevanceSums:
-    there = part.explained.ledgered
-    entries = {name: of_each[there] for name, of_each in part.explained.ledger_entries().items()}
-    return part_relevance(entries, part.explained.logit[there])
+    _check(db, run_id)
+    ledgers = [one.summary.ledgers for one in parts.summaries(db, run_id)]
+    return RelevanceSums.merged([one.relevance for one in ledgers if one is not None])
 
 
 def relevance_points(
@@ -227,12 +193,10 @@ def relevance_points(
 
     Only parts that may hold some are read. Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        older = row_totals.explained_sums(connection, run_id)
+    _check(db, run_id)
     found = []
     for rows in ranges:
-        inside = [*older]
+        inside: list[tuple[int, float, float]] = []
         for some in parts.read(db, run_id, _points_of, rows=rows):
             inside += some
         found += sorted(one for one in inside if one[0] in rows)
@@ -279,9 +243,8 @@ def mean_gaps(db: Database, run_id: str) -> dict[str, MeanOfItems]:
 
     An item that mentions a group twice counts once. Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        found = row_totals.gap_sums(connection, run_id)
+    _check(db, run_id)
+    found: list[tuple[str, int, int, float]] = []
     for one in parts.summaries(db, run_id):
         ledgers, groups = one.summary.ledgers, one.summary.groups
         if ledgers is not None:
@@ -303,14 +266,8 @@ def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, 
 
     Scores that could not be computed do not count. Raises ConfigurationError for an unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        rows = row_totals.score_sums(connection, run_id, method)
+    _check(db, run_id)
     found: dict[tuple[str, str, str], list[float]] = {}
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for *key, count, summed in rows:
-        found.setdefault((key[0], key[1], key[2]), []).append(summed)
-        counts[key[0], key[1], key[2]] += count
     for held in parts.summaries(db, run_id):
         if not held.summary.scores:
             continue
@@ -321,8 +278,7 @@ def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, 
                     continue
                 for group in (ALL, *(name for name, some in inside.items() if place in some)):
                     found.setdefault((group, one.target, one.metric), []).append(one.value)
-                    counts[group, one.target, one.metric] += 1
-    return {key: MeanOfItems(counts[key], fsum(some) / counts[key]) for key, some in found.items()}
+    return {key: MeanOfItems(len(some), fsum(some) / len(some)) for key, some in found.items()}
 
 
 def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> list[str]:
@@ -331,10 +287,8 @@ def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> lis
     Of more than `most` those that lie as far apart as they can. Raises ConfigurationError for an
     unknown run.
     """
-    with db.read() as connection:
-        require(connection, run_id)
-        old = row_totals.mentioning(connection, run_id, groups)
-    stretches: list[tuple[int, Key | None, list[int]]] = [(row, None, [row]) for row in old]
+    _check(db, run_id)
+    stretches: list[tuple[int, Key, list[int]]] = []
     for one in parts.summaries(db, run_id):
         named = [group for group in one.summary.groups if group.name in groups]
         if named:
@@ -343,14 +297,12 @@ def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> lis
     return _ids_of(db, run_id, _spread(sorted(stretches, key=itemgetter(0)), most))
 
 
-def _spread(
-    stretches: Sequence[tuple[int, Key | None, list[int]]], most: int
-) -> dict[Key | None, list[int]]:
+def _spread(stretches: Sequence[tuple[int, Key, list[int]]], most: int) -> dict[Key, list[int]]:
     """Of all places in the stretches at most `most`, as far apart as they can lie, by key."""
     total = sum(len(places) for *_, places in stretches)
     step = max(total / most, 1.0)
     wanted = [int(place * step) for place in range(min(total, most))]
-    found: dict[Key | None, list[int]] = {}
+    found: dict[Key, list[int]] = {}
     before = taken = 0
     for _, key, places in stretches:
         while taken < len(wanted) and wanted[taken] < before + len(places):
@@ -360,19 +312,16 @@ def _spread(
     return found
 
 
-def _ids_of(db: Database, run_id: str, chosen: Mapping[Key | None, list[int]]) -> list[str]:
-    """Ids, in the order of the data, of rows (key None) and of places in parts."""
-    rows = chosen.get(None, [])
-    found: list[tuple[int, str]] = []
-    with db.read() as connection:
-        for start in range(0, len(rows), _PAGE):
-            page = item.c.index.in_(rows[start : start + _PAGE])
-            query = select(item.c.index, item.c.item_id).where(item.c.run_id == run_id, page)
-            found += [(row._mapping["index"], row.item_id) for row in connection.execute(query)]
+def _ids_of(db: Database, run_id: str, chosen: Mapping[Key, list[int]]) -> list[str]:
+    """Ids, in the order of the data, of places in parts."""
 
     def named(part: Part) -> list[tuple[int, str]]:
         return [(int(part.rows[place]), part.ids[place]) for place in chosen[part.key]]
 
-    for some in parts.read(db, run_id, named, [key for key in chosen if key is not None]):
-        found += some
+    found = [one for some in parts.read(db, run_id, named, chosen) for one in some]
     return [name for _, name in sorted(found)]
+
+
+def _check(db: Database, run_id: str) -> None:
+    with db.read() as connection:
+        require(connection, run_id)

@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from transexplain.store.columns import AnyText, Doubles, JsonText, PackedJson
+from transexplain.store.columns import AnyText, JsonText, PackedJson
 from transexplain.store.naming import metadata
 from transexplain.store.result_tables import RESULT_TABLES
 
@@ -97,122 +97,18 @@ pending_shards = Table(
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
 )
 
-item = Table(
+item = Table(  # an item that could not be explained; the others are in `result_part`
     "item",
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("index", RowNumber, primary_key=True),
     Column("item_id", AnyText, nullable=False),
     Column("shard", Integer, nullable=False),
-    Column("label", AnyText),
-    Column("predicted", AnyText),
-    Column("logits", Doubles),
-    Column("truncated", Boolean, nullable=False),
-    Column("positions", Integer),
-    Column("text", AnyText),
-    Column("source", AnyText),
-    Column("meta", JsonText),
-    Column("features", LargeBinary),  # see features.py
-    Column("error_kind", AnyText),  # NULL: explained
-    Column("error", AnyText),
-    Column("margin", Double),  # see noteworthy.py; NULL: not wrong, or saved before it was kept
-    Column("raw_label", AnyText),  # as the dataset spells it; NULL: none, or saved before
-    Column("traceback", AnyText),  # of the error; NULL: not raised, not kept, or saved before
+    Column("error_kind", AnyText, nullable=False),
+    Column("error", AnyText, nullable=False),
+    Column("traceback", AnyText),  # of the error; NULL: not raised, or not kept
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
     UniqueConstraint("run_id", "item_id"),
-    Index(
-        "ix_item_failed",
-        "run_id",
-        "index",
-        sqlite_where=Column("error_kind", AnyText).is_not(None),
-        postgresql_where=Column("error_kind", AnyText).is_not(None),
-    ),
-    Index(
-        "ix_item_wrong",
-        "run_id",
-        "margin",
-        sqlite_where=Column("margin", Double).is_not(None),
-        postgresql_where=Column("margin", Double).is_not(None),
-    ),
-    postgresql_partition_by=_BY_RUN,
-)
-
-attribution = Table(
-    "attribution",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("item", RowNumber, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),  # order within the item, as requested
-    Column("method", AnyText, nullable=False),
-    Column("target", AnyText, nullable=False),
-    Column("rank", Integer, nullable=False),
-    Column("class_index", Integer),
-    Column("class_name", AnyText, nullable=False),
-    Column("logit", Double, nullable=False),
-    Column("unit", Text, nullable=False),
-    Column("at", Text, nullable=False),
-    Column("relevance", LargeBinary, nullable=False),  # see codec.py
-    Column("scale", Double, nullable=False),
-    Column("dtype", Text, nullable=False),
-    Column("prefix", Doubles),
-    Column("inputs", Double),  # the ledger: all NULL or all there
-    Column("special", Double),
-    Column("embeddings", Double),
-    Column("biases", Double),
-    Column("rules", Double),
-    Column("total", Double),
-    Column("gap", Double),
-    Column("magnitude", Double),
-    Column("kinds", JsonText),  # [biases by kind, rules by kind]
-    Column("notes", JsonText),  # what a reader has to know besides the numbers; NULL: nothing
-    Column("size", Double),  # see noteworthy.py; NULL: saved before it was kept
-    ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
-    UniqueConstraint("run_id", "item", "method", "target", "rank"),
-    # not of every row: it is for the largest, and no way to read a run, which goes by item
-    Index(
-        "ix_attribution_size",
-        "run_id",
-        "size",
-        sqlite_where=Column("size", Double).is_not(None),
-        postgresql_where=Column("size", Double).is_not(None),
-    ),
-    postgresql_partition_by=_BY_RUN,
-)
-
-mention = Table(
-    "mention",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("item", RowNumber, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),
-    Column("target", AnyText, nullable=False),
-    Column("rank", Integer, nullable=False),
-    Column("class_name", AnyText, nullable=False),
-    Column("group", AnyText, nullable=False),
-    Column("entity", AnyText, nullable=False),
-    Column("surface", AnyText, nullable=False),
-    Column("start", Integer, nullable=False),
-    Column("end", Integer, nullable=False),
-    Column("relevance", Double, nullable=False),
-    ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
-    postgresql_partition_by=_BY_RUN,
-)
-
-score = Table(
-    "score",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("item", RowNumber, primary_key=True),
-    Column("ordinal", Integer, primary_key=True),  # order within the item
-    Column("method", AnyText, nullable=False),  # label
-    Column("target", AnyText, nullable=False),
-    Column("metric", Text, nullable=False),
-    Column("value", Double),  # NULL: it could not be computed
-    Column("curve", Doubles),
-    Column("reason", AnyText),  # why there is no value
-    Column("detail", JsonText),
-    ForeignKeyConstraint(["run_id", "item"], ["item.run_id", "item.index"], ondelete="CASCADE"),
-    UniqueConstraint("run_id", "item", "method", "target", "metric"),
     postgresql_partition_by=_BY_RUN,
 )
 
@@ -266,7 +162,7 @@ dead_letter = Table(
 )
 
 #: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children
-PARTITIONED = ("item", "attribution", "mention", "score", "result_part", "shard_aggregate")
+PARTITIONED = ("item", "result_part", "shard_aggregate")
 
 
 duty = Table(

@@ -53,8 +53,7 @@ class Pending:
 def begin(connection: Connection, run_id: str, cut: Sequence[Shard]) -> None:
     """Write the first block of a new run's shards, and what is left; all that is no `ShardCut`."""
     most = BLOCK if isinstance(cut, ShardCut) else len(cut)
-    if some := cut[:most]:
-        _insert(connection, run_id, some)
+    insert_shards(connection, run_id, cut[:most])
     if isinstance(cut, ShardCut) and len(cut) > most:
         left = Pending(first=most, start=most * cut.size, stop=cut.rows, size=cut.size)
         connection.execute(insert(pending_shards).values(run_id=run_id, **asdict(left)))
@@ -78,7 +77,7 @@ def make(db: Database, run_id: str, seen: int | None = None) -> bool:
             return False
         left = Pending(**row._mapping)
         cut = ShardCut(rows=left.stop, size=left.size)
-        _insert(connection, run_id, cut[left.first : left.first + BLOCK])
+        insert_shards(connection, run_id, cut[left.first : left.first + BLOCK])
         first = left.first + BLOCK
         where = pending_shards.c.run_id == run_id
         if first >= len(cut):
@@ -136,5 +135,10 @@ def _queued(connection: Connection, run_id: str) -> int:
     return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
 
-def _insert(connection: Connection, run_id: str, some: Sequence[Shard]) -> None:
-    connection.execute(insert(shard), [{"run_id": run_id, **asdict(one), **_FRESH} for one in some])
+def insert_shards(
+    connection: Connection, run_id: str, some: Sequence[Shard], token: int = 0
+) -> None:
+    """Write shards that nobody holds; with a `token` above 0 each was claimed before."""
+    fresh = {"run_id": run_id, **_FRESH, "token": token}
+    if rows := [{**fresh, **asdict(one)} for one in some]:
+        connection.execute(insert(shard), rows)

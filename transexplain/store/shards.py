@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 
 from transexplain.errors import DatabaseError
-from transexplain.store import parts, shard_blocks, sink_files, sink_folders
+from transexplain.store import shard_blocks, sink_files, sink_folders
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
@@ -37,6 +37,7 @@ from transexplain.store.queueing import room
 from transexplain.store.result_rows import forget
 from transexplain.store.runs import Claim, ShardStatus, finalise, require
 from transexplain.store.schema import item, run, shard
+from transexplain.store.shard_digests import DamagedShard, damaged, write_file_again
 from transexplain.types.plans import Shard
 
 #: failures that lie in the circumstances rather than in the data; another try may pass
@@ -44,23 +45,19 @@ PASSING_KINDS = ("model-error", "out-of-memory", "quarantined")
 _GIVEN_UP = shard.c.state.in_(("dead", "cancelled"))
 
 
-def redrive(db: Database, run_id: str) -> int:
+def redrive(db: Database, run_id: str, *, files_lost: bool = False) -> int:
     """Queue the dead and the cancelled shards again, attempts forgotten; returns how many.
 
-    So are those of which a part is damaged. The run is reopened. A cancelled run stays cancelled:
-    0. Raises ConfigurationError for an unknown run.
+    So are those that are not as they were saved. The run is reopened. A cancelled run stays
+    cancelled: 0. Files of a sink whose results are in the database, too, are written again.
+
+    Raises ConfigurationError for an unknown run; ObjectStoreError, with nothing changed, where the
+    run's sink is away or none of its files is there, unless `files_lost` says that they are lost.
     """
-    return _again(db, run_id, or_(_GIVEN_UP, _damaged(db, run_id)))
+    return _again(db, run_id, _GIVEN_UP, files_lost)
 
 
-def _damaged(db: Database, run_id: str) -> ColumnElement[bool]:
-    """Saved shards with a damaged part, or whose Parquet file is damaged or missing."""
-    lost = {index for index, _ in sink_files.faults(db, run_id)}
-    found = lost | {one.shard for one in parts.damaged(db, run_id, lost=lost)}
-    return (shard.c.state == "done") & shard.c.index.in_(sorted(found))
-
-
-def retry_failed(db: Database, run_id: str) -> int:
+def retry_failed(db: Database, run_id: str, *, files_lost: bool = False) -> int:
     """As `redrive`, and the saved shards, too, that hold failures of `PASSING_KINDS`.
 
     Their results stay readable until the new ones replace them as a whole.
@@ -69,16 +66,36 @@ def retry_failed(db: Database, run_id: str) -> int:
         item.c.run_id == run_id, item.c.error_kind.in_(PASSING_KINDS)
     )
     failed = (shard.c.state == "done") & shard.c.index.in_(holding)
-    return _again(db, run_id, or_(_GIVEN_UP, failed, _damaged(db, run_id)))
+    return _again(db, run_id, or_(_GIVEN_UP, failed), files_lost)
 
 
-def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
+def _broken(db: Database, run_id: str, files_lost: bool) -> list[DamagedShard]:
+    """Shards that are not as they were saved; files whose results are there are written again."""
+    lost, alone = sink_files.faults(db, run_id, lost=files_lost), sink_files.alone(db, run_id)
+    found = damaged(db, run_id, lost=lost if alone else {})
+    if not alone:
+        for index in lost.keys() - {one.index for one in found}:
+            write_file_again(db, run_id, index)
+    return found
+
+
+def _again(db: Database, run_id: str, which: ColumnElement[bool], files_lost: bool) -> int:
+    broken = _broken(db, run_id, files_lost)
     with db.begin() as connection:
         if require(connection, run_id, lock=True).state == "cancelled":
             return 0
+        gone = [one for one in broken if one.gone]
+        shard_blocks.insert_shards(
+            connection,
+            run_id,
+            [Shard(index=one.index, start=one.start, stop=one.stop) for one in gone],
+            token=1,  # whatever is left of their results is deleted
+        )
+        indices = [one.index for one in broken]
+        done = (shard.c.state == "done") & shard.c.index.in_(indices)
         again = connection.execute(
             update(shard)
-            .where(shard.c.run_id == run_id, which)
+            .where(shard.c.run_id == run_id, or_(which, done))
             .values(
                 state="queued",
                 attempt=0,
@@ -90,14 +107,15 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool]) -> int:
                 failed=0,
             )
         )
-        if again.rowcount:
+        count = again.rowcount + len(gone)
+        if count:
             connection.execute(
                 update(run).where(run.c.id == run_id).values(state="running", finished=None)
             )
             forget(connection, run_id)  # what was said of it before
-    if again.rowcount:
+    if count:
         sink_folders.reopen(db, run_id)
-    return again.rowcount
+    return count
 
 
 __all__ = [

@@ -8,7 +8,8 @@ nobody's result.
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, select
 
 from transexplain import remote_files
-from transexplain.errors import RemoteFileError
+from transexplain.errors import ObjectStoreError, RemoteFileError
 from transexplain.store.database import Database
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.plain_columns import parquet_of
@@ -27,8 +28,13 @@ from transexplain.store.schema import result_file, run
 from transexplain.types.plans import Sink
 
 FORMAT = "parquet-1"  #: of a part that lies in the row group of its number, and not in the store
+MANIFEST = "_manifest"  #: of a run's folder; programs pass over files that begin so
 RUN = "{run}"  #: stands for the run's id in the address of a sink
 _KEPT = 2  #: files whose bytes a process holds: who reads part after part reads each file once
+
+
+class _GoneError(ValueError):
+    """There is no such file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,19 +149,60 @@ def read_checked(file: SinkFile) -> bytes:
     try:
         content = remote_files.read(file.url)
     except RemoteFileError:
-        raise ValueError(f"its file {file.url} is not there") from None
+        raise _GoneError(f"its file {file.url} is not there") from None
     if len(content) != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
         raise ValueError(f"its file {file.url} is not what was written")
     return content
 
 
-def faults(db: Database, run_id: str, shard: int | None = None) -> Iterator[tuple[int, str]]:
-    """(shard, what is wrong) of each committed file that is missing or damaged; all are read.
+def faults(db: Database, run_id: str, *, lost: bool = False) -> dict[int, str]:
+    """Shard -> what is wrong with its committed file, where it is missing or damaged; reads all.
 
-    Raises ObjectStoreError where the store is away.
+    Nothing of the run at that place means another place: ObjectStoreError is raised unless the
+    files are said to be `lost`. It is also raised where the store is away.
     """
-    for file in files_of(db, run_id, shard):
+    files = files_of(db, run_id)
+    found: dict[int, str] = {}
+    gone = 0
+    for file in files:
         try:
             read_checked(file)
         except ValueError as error:
-            yield file.shard, str(error)
+            found[file.shard] = str(error)
+            gone += isinstance(error, _GoneError)
+    if files and gone == len(files) and not lost:
+        folder = files[0].url.rpartition("/")[0]
+        if not _holds_manifest(folder, run_id):
+            raise ObjectStoreError(
+                f"run {run_id}: none of its {len(files):,} files is in {folder}, so this is "
+                "another place than they were written to, or its disk or store is not there. Check "
+                "the mount or the endpoint and its credentials, then resume. Where the files are "
+                f"deleted for good, `transexplain resume {run_id} --files-lost` writes them again"
+            )
+    return found
+
+
+def missing(db: Database, run_id: str) -> list[SinkFile]:
+    """The committed files that are not there, or of another size; none is read.
+
+    Raises ObjectStoreError where the store is away.
+    """
+    files = files_of(db, run_id)
+    if not files:
+        return []
+    there = {one.url: one.size for one in remote_files.under(files[0].url.rpartition("/")[0])}
+    return [one for one in files if there.get(one.url) != one.bytes]
+
+
+def _holds_manifest(folder: str, run_id: str) -> bool:
+    try:
+        return bool(json.loads(remote_files.read(f"{folder}/{MANIFEST}"))["run"] == run_id)
+    except (RemoteFileError, ValueError, LookupError, TypeError):
+        return False
+
+
+def alone(db: Database, run_id: str) -> bool:
+    """Whether the results of a run are files of its sink alone."""
+    with db.read() as connection:
+        sink = sink_of(connection, run_id)
+    return sink is not None and sink.keep == "sink"

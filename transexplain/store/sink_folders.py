@@ -12,12 +12,11 @@ from transexplain.errors import TransExplainError
 from transexplain.store.database import Database
 from transexplain.store.plain_columns import SCHEMA, VERSION
 from transexplain.store.schema import run, shard
-from transexplain.store.sink_files import SinkFile, files_of, folder_url, sink_of
+from transexplain.store.sink_files import MANIFEST, SinkFile, files_of, folder_url, sink_of
 from transexplain.types.plans import Sink
 
 log = logging.getLogger(__name__)
 
-MANIFEST = "_manifest"  #: programs pass over files that begin so
 _NAME = re.compile(r"shard-(\d+)-token-(\d+)\.parquet")
 
 

@@ -1,21 +1,19 @@
 """Attributions as Parquet and JSON lines: the store's numbers, in little memory, whole or not."""
 
 import json
-import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from report_samples import biased_run, explained_text, image_attribution, stored_run
-from rewritten_parts import as_rows
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports import attribution_export
-from transexplain.reports.exports.attribution_export import write_parquet
+from transexplain.reports.exports.attribution_export import iter_rows, write_parquet
 from transexplain.reports.exports.export_run import Redaction, export
 from transexplain.store import results, runs
 from transexplain.store.database import Database
@@ -135,48 +133,19 @@ def test_hugging_face_opens_it(db: Database, tmp_path: Path) -> None:
     assert set(found.cast_column("label", names)["label"]) == {0, 1}
 
 
-def synthetic(count: int) -> Iterator[dict[str, Any]]:
-    for number in range(count):
-        yield {"id": str(number), "idx": number, "tokens": ["word"] * 20, "meta": "{}"}
-
-
-def peak_of(monkeypatch: pytest.MonkeyPatch, db: Database, path: Path, count: int) -> int:
-    monkeypatch.setattr(attribution_export, "iter_rows", lambda *_, **__: synthetic(count))
-    tracemalloc.start()
-    try:
-        export(db, "latest", "parquet", path)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.exhaustive
-def test_rows_are_written_by_groups_and_memory_does_not_grow(
-    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_rows(db, biased_run(db))
-    peak_of(monkeypatch, db, tmp_path / "first.parquet", 10)  # what is made once
-    few = peak_of(monkeypatch, db, tmp_path / "few.parquet", 2048)
-    many = peak_of(monkeypatch, db, tmp_path / "many.parquet", 20480)
-    assert many < 1.3 * few
-    about = pq.read_metadata(tmp_path / "many.parquet")
-    assert (about.num_rows, about.num_row_groups) == (20480, 20)
-
-
 def test_an_error_leaves_the_old_file_and_nothing_else(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_rows(db, biased_run(db))
+    biased_run(db)
     folder = tmp_path / "out"
     path = folder / "run.parquet"
     path.parent.mkdir()
     path.write_bytes(b"old")
 
-    def breaks(*_: object, **__: object) -> Iterator[dict[str, Any]]:
-        yield from synthetic(5)
+    def breaks(*_: object, **__: object) -> Any:
         raise ConfigurationError("it broke")
 
-    monkeypatch.setattr(attribution_export, "iter_rows", breaks)
+    monkeypatch.setattr(attribution_export, "table_of", breaks)
     with pytest.raises(ConfigurationError, match="it broke"):
         export(db, "latest", "parquet", path)
     assert path.read_bytes() == b"old"
@@ -193,21 +162,16 @@ def test_a_run_that_is_not_over_is_refused(db: Database, tmp_path: Path, form: s
 
 @pytest.mark.parametrize("redact", [False, True])
 @pytest.mark.parametrize("kind", ["texts", "wild", "pictures"])
-def test_parts_and_rows_give_the_same_file(
+def test_columns_and_rows_give_the_same_file(
     db: Database, tmp_path: Path, kind: str, redact: bool
 ) -> None:
     """Straight from the columns of parts, and attribution by attribution."""
-    run_id = MADE[kind](db)
-    tables = []
-    for turn in range(2):
-        run = runs.get(db, run_id)
-        redaction = Redaction(fewest=2) if redact else None
-        write_parquet(db, run, tmp_path / f"{turn}.parquet", redaction)
-        tables.append(pq.read_table(tmp_path / f"{turn}.parquet"))
-        as_rows(db, run_id)
-    assert tables[0].num_rows > 0
-    assert tables[0].schema == tables[1].schema
-    assert tables[0].to_pylist() == tables[1].to_pylist()
+    run = runs.get(db, MADE[kind](db))
+    write_parquet(db, run, tmp_path / "run.parquet", Redaction(fewest=2) if redact else None)
+    found = pq.read_table(tmp_path / "run.parquet")
+    rows = list(iter_rows(db, run, redacted=redact))
+    assert found.num_rows == len(rows) > 0
+    assert found.to_pylist() == pa.Table.from_pylist(rows, schema=found.schema).to_pylist()
 
 
 def _wild(db: Database) -> str:

@@ -23,6 +23,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.randomness import keyed_number
 from transexplain.store import results, runs
 from transexplain.store.database import Database
+from transexplain.store.shard_digests import refuse_damaged
 from transexplain.types.plans import AuditRun
 
 
@@ -235,6 +236,7 @@ def discover(
     if sample < FEWEST:
         raise ConfigurationError(f"a sample of {sample} cannot be clustered; give {FEWEST} or more")
     run = runs.get(db, run_id)
+    refuse_damaged(db, run.id)
     _check_words(run)
     chosen = _target(run, target)
     draw = ClassSample(sample, seed)

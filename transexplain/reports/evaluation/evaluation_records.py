@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from transexplain.evaluating.metrics.metric_table import Better
 from transexplain.reports.report_section import Statement
+from transexplain.reports.sections.unreadable_items import UnreadableItems, damage
 
 SCHEMA_VERSION = 1
 
@@ -135,4 +136,10 @@ class EvaluationSummary:
     headline: tuple[Statement, ...]
     evaluated: Evaluated
     tables: tuple[Table, ...]  #: by target, then metric, in the order of the plan
+    unreadable: UnreadableItems | None = None  #: None: every result is as it was saved
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def whole(self) -> bool:
+        """Whether every stored result is as it was saved."""
+        return not damage(self.unreadable)

@@ -31,7 +31,7 @@ from transexplain.reports.evaluation.score_statistics import (
     minus,
     wholes,
 )
-from transexplain.reports.sections.unreadable_items import unreadable, unreadable_statement
+from transexplain.reports.sections.unreadable_items import unreadable, unreadable_statements
 from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
@@ -258,8 +258,8 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
     with parts.sparing():
         tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
     evaluated, damaged = _evaluated(db, run, plan, gathered), unreadable(db, run.id)
-    lines = (*headline(evaluated, tables), *([unreadable_statement(damaged)] if damaged else []))
-    return EvaluationSummary(headline=lines, evaluated=evaluated, tables=tables)
+    lines = (*unreadable_statements(damaged), *headline(evaluated, tables))
+    return EvaluationSummary(headline=lines, evaluated=evaluated, tables=tables, unreadable=damaged)
 
 
 def tables_of(

@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from transexplain.reports.exports.part_tables import table_of
 from transexplain.reports.phrasing import encodable
 from transexplain.store import parts, results
 from transexplain.store.database import Database
-from transexplain.store.stored_rows import any_explained
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid
 from transexplain.types.plans import AuditPlan, AuditRun
 from transexplain.types.tokens import Token
@@ -150,7 +149,6 @@ def write_jsonl(
 
 
 GROUP_ROWS = 1024  #: most rows of a row group
-GROUP_POSITIONS = 512 * 1024  #: a row group ends early when its positions reach this
 VERSION = 1  #: of the columns; rises when one changes its meaning or goes
 
 _NUMBERS = pa.list_(pa.float32())
@@ -230,23 +228,6 @@ def write_parquet(
 def _tables(
     db: Database, run: AuditRun, schema: pa.Schema, *, redacted: bool
 ) -> Iterator[pa.Table]:
-    """The rows in tables of some thousand: straight from parts where all lie in parts."""
-    if any_explained(db, run.id):
-        for group in _groups(iter_rows(db, run, redacted=redacted)):
-            yield pa.Table.from_pylist(group, schema=schema)
-        return
+    """The rows in tables of some thousand: straight from parts."""
     kept = metadata_of(run.plan)
     yield from parts.read(db, run.id, lambda part: table_of(part, schema, kept, redacted=redacted))
-
-
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    group: list[Row] = []
-    positions = 0
-    for row in rows:
-        group.append(row)
-        positions += len(row["tokens"]) if "tokens" in row else row["rows"] * row["cols"]
-        if len(group) == GROUP_ROWS or positions >= GROUP_POSITIONS:
-            yield group
-            group, positions = [], 0
-    if group:
-        yield group

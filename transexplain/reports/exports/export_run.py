@@ -17,6 +17,7 @@ from transexplain.reports.report_records import Summary
 from transexplain.reports.summary import redacted, summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
+from transexplain.store.shard_digests import refuse_damaged
 from transexplain.types.plans import AuditRun
 
 
@@ -178,7 +179,8 @@ def export(
         min_count: items that a number must rest on, with `redact`; None: as in a report.
 
     Raises ConfigurationError: an unknown format or run, a run that has nothing for the format, data
-    without a path, a path that cannot be written, or a format that `redact` means nothing for.
+    without a path, a path that cannot be written, or a format that `redact` means nothing for;
+    DamagedRowError where results are not those that were saved.
     """
     make = EXPORTS.load(form)
     if form in TRACKERS and path is not None:
@@ -187,6 +189,7 @@ def export(
         )
     run = runs.get(db, run_id)
     redaction = redaction_of(run, form, redact, min_count)
+    refuse_damaged(db, run.id)
     redactions = () if redaction is None else (redaction,)
     if form in FILES:
         if path is None:

@@ -29,6 +29,7 @@ from transexplain.reports.sections.group_relevance import group_rows, rules_of
 from transexplain.reports.sections.item_fates import counts_of
 from transexplain.store import runs
 from transexplain.store.database import Database
+from transexplain.store.shard_digests import refuse_damaged
 from transexplain.types.findings import GroupStatistic
 from transexplain.types.plans import AuditRun
 from transexplain.version import __version__
@@ -52,8 +53,11 @@ def compare_runs(db: Database, before: str, after: str, *, force: bool = False) 
     Raises:
         ConfigurationError: an unknown run, one that is no audit, no item in common, or, without
             `force`, runs that are not comparable, with a list of what differs.
+        DamagedRowError: results are not those that were saved.
     """
     old, new = _audit(db, before), _audit(db, after)
+    for one in (old, new):
+        refuse_damaged(db, one.id)
     known = of_plans(old.plan, new.plan)
     found = walk_pairs(db, Walk.of(old, new), known, force=force)
     if not found.common:

@@ -1,61 +1,87 @@
-"""Items whose stored results are damaged: how many, where, and what mends them."""
+"""Shards whose stored results are not those that were saved: which, and what mends them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from transexplain.errors import ObjectStoreError
+from transexplain.reports.phrasing import counted
 from transexplain.reports.redaction import RedactionRules, kept
 from transexplain.reports.report_section import Section, Statement
-from transexplain.store import parts
+from transexplain.store import shard_digests, sink_files
 from transexplain.store.database import Database
 
-_NAMED = 10  #: parts in the list
+_NAMED = 10  #: shards and files in the lists
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnreadableItems:
-    """The explained items of a run that cannot be read any more."""
+    """Shards that were lost, doubled, swapped or changed, and lost files of a sink."""
 
-    items: int
-    parts: tuple[str, ...]  #: where they are, the first ones
-    more: int  #: parts beyond those
+    items: int  #: of these shards
+    parts: tuple[str, ...]  #: which they are and what is wrong, the first ones
+    more: int  #: shards beyond those
+    files: tuple[str, ...]  #: of the sink that are not there, though the store has their results
+    more_files: int  #: files beyond those
     run_id: str
 
 
 def unreadable(db: Database, run_id: str) -> UnreadableItems | None:
-    """The damaged parts of a run, of which every byte is read; None: there are none."""
-    found = parts.damaged(db, run_id)
-    if not found:
+    """The damaged shards of a run, of which every byte is read; None: all is as it was saved."""
+    found = shard_digests.damaged(db, run_id)
+    files = [] if sink_files.alone(db, run_id) else _lost_files(db, run_id)
+    if not found and not files:
         return None
     return UnreadableItems(
-        items=sum(one.items for one in found),
+        items=sum(one.stop - one.start for one in found),
         parts=tuple(map(str, found[:_NAMED])),
         more=len(found[_NAMED:]),
+        files=tuple(files[:_NAMED]),
+        more_files=len(files[_NAMED:]),
         run_id=run_id,
     )
 
 
-def unreadable_statement(found: UnreadableItems) -> Statement:
-    """What a headline says about them."""
-    many = f"{found.items:,} {'item' if found.items == 1 else 'items'}"
-    return Statement(
-        kind="problem",
-        text=f"The stored results of {many} are damaged ({found.parts[0]}"
-        f"{' and others' if found.more or len(found.parts) > 1 else ''}): no example is one of "
-        f"them, and tables that need each item leave them out. `transexplain resume "
-        f"{found.run_id}` computes them again.",
+def _lost_files(db: Database, run_id: str) -> list[str]:
+    try:
+        return [one.name for one in sink_files.missing(db, run_id)]
+    except ObjectStoreError as error:
+        return [f"all, or none: {error}"]
+
+
+def damage(found: UnreadableItems | None) -> str:
+    """What a reader has to know before anything else; "": nothing."""
+    if found is None or not found.parts:
+        return ""
+    many = len(found.parts) + found.more
+    return (
+        f"Do not rely on this report: the stored results of {counted(many, 'shard')} "
+        f"({counted(found.items, 'item')}) are not those that were saved. "
+        f"`transexplain resume {found.run_id}` computes them again."
     )
 
 
+def unreadable_statements(found: UnreadableItems | None) -> Iterator[Statement]:
+    """What a headline says first."""
+    if text := damage(found):
+        assert found is not None
+        more = " and others" if found.more or len(found.parts) > 1 else ""
+        yield Statement(kind="problem", text=f"{text} Damaged: {found.parts[0]}{more}.")
+    if found is not None and found.files:
+        more = f" and {found.more_files} more" if found.more_files else ""
+        yield Statement(
+            kind="problem",
+            text=f"Files of the sink are not there: {', '.join(found.files)}{more}. The results "
+            f"are in the database; `transexplain resume {found.run_id}` writes the files again.",
+        )
+
+
 def _sentences(report: Any) -> Iterator[Statement]:
-    """How many items are damaged in the store, where, and what mends them."""
-    found = report.sections.get("unreadable")
-    if found is not None:
-        yield unreadable_statement(found)
+    return unreadable_statements(report.sections.get("unreadable"))
 
 
 _RULES: Mapping[type, RedactionRules] = {
-    UnreadableItems: RedactionRules(fields=kept("items parts more run_id")),
+    UnreadableItems: RedactionRules(fields=kept("items parts more files more_files run_id")),
 }
 
 

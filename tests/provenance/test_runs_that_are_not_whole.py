@@ -1,0 +1,167 @@
+"""Results that were lost, doubled, swapped or changed: every verb notices, `resume` mends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from tiny_audit import make_audit
+from typer.testing import CliRunner
+from verified_runs import SMALL, Run, flipped
+
+from orchestrator.cli.command_line import app
+from orchestrator.dispatch.local import run_local
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.settings import Settings
+from transexplain.store import runs, shard_digests
+from transexplain.store.revisions import open_database
+
+PART = "UPDATE result_part SET"
+OF_1 = "WHERE run_id = :run AND shard = 1"
+#: what happens to a run, by statements; and the shards that are not whole then
+KINDS: dict[str, tuple[tuple[str, ...], list[int]]] = {
+    "parts are lost": ((f"DELETE FROM result_part {OF_1}",), [1]),
+    "failures are lost": ((f"DELETE FROM item {OF_1}",), [1]),
+    "an aggregate is lost": ((f"DELETE FROM shard_aggregate {OF_1}",), [1]),
+    "a part is doubled": (
+        (
+            "INSERT INTO result_part SELECT run_id, shard, part + 1, first, last, items, format, "
+            f"ids, summary, payload FROM result_part {OF_1}",
+        ),
+        [1],
+    ),
+    "parts are swapped": (
+        (
+            f"{PART} part = 50 + shard WHERE run_id = :run AND shard IN (0, 1)",
+            f"{PART} shard = 1 - shard WHERE run_id = :run AND part >= 50",
+            f"{PART} part = 0 WHERE run_id = :run AND part >= 50",
+        ),
+        [0, 1],
+    ),
+    "a part is in another run": (
+        (
+            "DELETE FROM result_part WHERE run_id = :other AND shard = 2",
+            f"{PART} run_id = :other, shard = 2 {OF_1}",
+        ),
+        [1],
+    ),
+    "an aggregate is another one": (
+        (
+            "UPDATE shard_aggregate SET payload = (SELECT payload FROM shard_aggregate WHERE "
+            f"run_id = :run AND shard = 0) {OF_1}",
+        ),
+        [1],
+    ),
+    "a layout is unknown": ((f"{PART} format = 'arrow-9' {OF_1}",), [1]),
+    "a shard is lost": (('DELETE FROM shard WHERE run_id = :run AND "index" = 1',), [1]),
+    "the last shard is lost": (('DELETE FROM shard WHERE run_id = :run AND "index" = 2',), [2]),
+}
+FIRST = ("parts are lost", "a part is doubled", "parts are swapped")
+
+
+def tamper(run: Run, other: str, kind: str) -> None:
+    with open_database(run.url) as db, db.begin() as connection:
+        if kind == "a byte is flipped":
+            query = text(f"SELECT payload FROM result_part {OF_1}")
+            payload = connection.execute(query, {"run": run.id}).scalar_one()
+            changed = flipped(bytes(payload), len(payload) // 2)
+            statement = text(f"{PART} payload = :payload {OF_1}")
+            assert connection.execute(statement, {"run": run.id, "payload": changed}).rowcount
+            return
+        for one in KINDS[kind][0]:
+            known = {"run": run.id, "other": other}
+            used = {name: value for name, value in known.items() if f":{name}" in one}
+            assert connection.execute(text(one), used).rowcount >= 1
+
+
+POSTGRES = pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive])
+
+
+@pytest.fixture(params=["sqlite", POSTGRES])
+def two_runs(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Run, str]:
+    """A run of 20 items in 3 shards, of which one failed, and another one of the same audit."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    if request.param == "postgresql":
+        url = str(request.getfixturevalue("postgres_url"))
+    spec = make_audit(tmp_path, **SMALL, tolerance=0.1)
+    rows = (tmp_path / "texts.jsonl").read_text().splitlines()
+    rows[9] = json.dumps({"text": "", "label": "bad"})
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows) + "\n")
+    settings = Settings(database_url=url, snapshot_dir=tmp_path / "snapshots")
+    prepared = prepare_audit(load_spec(spec), settings)
+    with open_database(url, upgrade=True) as db:
+        other, run_id = (runs.create(db, prepared.plan, prepared.shards) for _ in range(2))
+        for one in (other, run_id):
+            run_local(db, one, settings, model=prepared.model)
+    monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", url)
+    monkeypatch.chdir(tmp_path)
+    return Run(folder=tmp_path, url=url, id=run_id), other
+
+
+def call(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(words))
+    code = getattr(done.exception, "exit_code", None) or done.exit_code
+    return code, f"{done.output}{done.exception or ''}"
+
+
+def reported(run_id: str) -> tuple[int, dict[str, Any]]:
+    code, printed = call("report", run_id, "--json")
+    return code, json.loads(printed[: printed.rindex("}") + 1])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(one, marks=() if one in FIRST else pytest.mark.exhaustive)
+        for one in (*KINDS, "a byte is flipped")
+    ],
+)
+def test_every_verb_notices_and_resume_mends(two_runs: tuple[Run, str], kind: str) -> None:
+    run, other = two_runs
+    whole = reported(run.id)
+    assert whole[0] == 0 and "unreadable" not in whole[1]["sections"]
+    tamper(run, other, kind)
+    wanted = KINDS[kind][1] if kind in KINDS else [1]
+    with open_database(run.url) as db:
+        assert [one.index for one in shard_digests.damaged(db, run.id)] == wanted
+    code, document = reported(run.id)
+    assert code == 3
+    assert document["headline"][0]["text"].startswith("Do not rely on this report")
+    assert document["verdict"]["kind"] == "problem"
+    assert len(document["sections"]["unreadable"]["parts"]) == len(wanted)
+    code, page = call("report", run.id, "-o", "out")
+    assert code == 3 and "Do not rely" in page.splitlines()[0]
+    for words in (
+        ("export", run.id, "--format", "jsonl", "-o", "x.jsonl"),
+        ("export", run.id, "--format", "model-card"),
+        ("compare", other, run.id),
+    ):
+        code, printed = call(*words)
+        assert code == 4 and "`transexplain resume " in printed, words
+    (run.folder / "policy.yaml").write_text("verdicts: {forbid: [different answers]}\n")
+    assert call("gate", run.id, "--policy", "policy.yaml")[0] == 1
+    code, printed = call("verify", run.id, "--items", "0")
+    assert code == 1 and all(f"shard {index} (rows" in printed for index in wanted)
+    code, printed = call("resume", run.id, "-o", "out")
+    assert code == 0, printed
+    code, document = reported(run.id)
+    assert code == 0 and "unreadable" not in document["sections"]
+    for name in ("counts", "confusion", "classes", "groups"):
+        assert document[name] == whole[1][name], name
+    assert call("verify", run.id, "--items", "4")[0] == 0
+
+
+def test_a_run_without_results_is_not_verified(tmp_path: Path) -> None:
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 'store.db'}", snapshot_dir=tmp_path / "snapshots"
+    )
+    prepared = prepare_audit(load_spec(make_audit(tmp_path, **SMALL)), settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+    code, printed = call("verify", run_id, "--db", settings.database_url, "--items", "0")
+    assert code == 1 and "3 of 3 shards have no result" in printed
