@@ -216,11 +216,6 @@ def test_another_version_of_a_function_is_refused() -> None:
         recogniser_of(replace(planned, digest="0" * 64))
 
 
-def test_a_plan_without_a_recogniser_has_no_key_for_it() -> None:
-    assert "recogniser" not in make_plan().document()
-    assert plan_with(PEOPLE).document()["recogniser"]["source"] == PEOPLE
-
-
 @needs_spacy
 def test_a_saved_spacy_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import spacy
