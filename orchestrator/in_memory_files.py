@@ -235,6 +235,9 @@ def _as_row(one: Any, place: int) -> dict[str, Any]:
 def _parquet(frame: Any, metadata: Mapping[bytes, bytes] | None) -> bytes:
     """The columns of a DataFrame as the bytes of a Parquet file, with metadata of its schema."""
     named = frame.rename(columns=str)
+    twice = named.columns[named.columns.duplicated()]
+    if len(twice):
+        raise DataSourceError(f"the DataFrame has two columns {twice[0]!r}: rename one of them")
     named = named.astype({one: object for one in named if str(named[one].dtype) == "category"})
     for name, column in named.items():
         for place, value in enumerate(column if column.dtype == object else ()):

@@ -27,6 +27,8 @@ from orchestrator.spec import AuditSpec
 from orchestrator.spec.audit_spec import SECTIONS
 from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.errors import WrongKindError
+from transexplain.local_paths import local_path
 from transexplain.registry import require
 from transexplain.remote_paths import AnyPath, any_path
 from transexplain.reports import REPORTS
@@ -357,7 +359,8 @@ def _settings(database: str | Path | None) -> Settings:
     settings = Settings.from_environment()
     if database is None:
         return settings
-    url = str(database) if "://" in str(database) else f"sqlite:///{Path(database).expanduser()}"
+    WrongKindError.check("audit", database, str | Path, "a URL or a path as database")
+    url = str(database) if "://" in str(database) else f"sqlite:///{local_path(database)}"
     return replace(settings, database_url=url)
 
 

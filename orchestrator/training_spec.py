@@ -19,6 +19,7 @@ from orchestrator.spec.spec_document import (
 from orchestrator.training_presets import PRESETS, PresetName
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.errors import SpecError
+from transexplain.local_paths import local_path
 from transexplain.settings import Settings
 from transexplain.training.training_plans import (
     ExplainerPlan,
@@ -259,7 +260,7 @@ def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
         validation=_snapshot(spec, given.source, settings) if given.source else None,
         share=share,
         labels=spec.labels,
-        output=Path(spec.output or f"trainings/{spec.name}").expanduser(),
+        output=local_path(spec.output or f"trainings/{spec.name}"),
         device=spec.device,
         max_length=spec.max_length,
         stages=None if spec.stages is None else Stages(**spec.stages.model_dump()),

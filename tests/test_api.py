@@ -503,3 +503,60 @@ def test_inference_mode_of_the_caller_changes_nothing(name: str, bert_dir: Path)
         assert repr(getattr(one, "attributions", one)) == repr(
             getattr(other, "attributions", other)
         )
+
+
+ODD_PATHS = ["~nobody-here/m", "a" * 5_000, "a\0b", "\ud800", "", "m.csv/"]
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_paths_that_lead_nowhere_are_refused_by_every_function(
+    path: str, text_model, image_model, tmp_path: Path
+) -> None:
+    database = tmp_path / "runs.db"
+    calls: dict[str, Callable[[], Any]] = {
+        "load_model": lambda: te.load_model(path),
+        "load_language_model": lambda: te.load_language_model(path),
+        "load_two_towers": lambda: te.load_two_towers(path),
+        "explain": lambda: te.explain(image_model, Path(path)),
+        "audit data": lambda: te.audit(text_model, path, database=database, progress=False),
+        "audit model": lambda: te.audit(path, ["a film"], database=database, progress=False),
+        "audit groups": lambda: te.audit(
+            text_model, ["a film"], groups=path, database=database, progress=False
+        ),
+    }
+    for call in calls.values():
+        with pytest.raises(te.TransExplainError):
+            call()
+
+
+@pytest.mark.parametrize(
+    "value", [None, 5, "a film", b"a film", [5], np.zeros(3), np.array(5), {"a": 1}, str]
+)
+def test_drawing_refuses_what_is_no_attribution(value: Any) -> None:
+    drawing = (te.render.html, te.render.ansi, te.render.overlay, te.render.graph)
+    for function in (*drawing, te.render.pair, te.render.comparison, te.plot, te.to_frame):
+        with pytest.raises(te.TransExplainError) as refusal:
+            function(value)
+        assert isinstance(refusal.value, TypeError)
+
+
+def test_one_item_is_no_stream_of_its_letters_or_columns(text_model) -> None:
+    (one,) = te.explain_iter(text_model, "a film")
+    assert one.text == "a film"
+    (same,) = te.explain_iter(text_model, te.Item(id="0", index=0, content="a film"))
+    assert np.array_equal(one.relevance, same.relevance)
+    for value in (None, 5, np.array(5), pandas.DataFrame({"text": ["a"]})):
+        with pytest.raises(ConfigurationError):
+            list(te.explain_iter(text_model, value))
+
+
+def test_an_evaluation_of_nothing_readable_says_so(text_model) -> None:
+    with pytest.raises(ItemError, match="strings or encoded inputs, not int"):
+        te.evaluate(text_model, [5, 6], metrics="activation")
+    assert te.evaluate(text_model, [5, "a good film"], metrics="activation")
+
+
+def test_an_audit_of_a_frame_with_a_column_twice_names_it(text_model, tmp_path: Path) -> None:
+    frame = pandas.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(te.TransExplainError, match="two columns 'text'"):
+        te.audit(text_model, frame, database=tmp_path / "runs.db", progress=False)

@@ -110,7 +110,8 @@ def explain_iter(
 
     Items are taken in windows, so that memory does not grow with the stream.
     """
-    yield from _explained(model, items, method, target, on_error, params, pictured=False)
+    given = _as_iterable(items)
+    yield from _explained(model, given, method, target, on_error, params, pictured=False)
 
 
 def _explained(
@@ -161,8 +162,9 @@ def evaluate(
         params: `seed` of every test and sample, `confidence` that the model must have in an item,
             and the options of `explain` that belong to no method.
 
-    An item that cannot be read is left out of the tables. Raises ConfigurationError where a
-    method, metric or target does not fit the model; EngineError: an operator without a rule.
+    An item that cannot be read is left out of the tables. Raises ItemError where none can be read;
+    ConfigurationError where a method, metric or target does not fit the model; EngineError: an
+    operator without a rule.
     """
     from transexplain.reports.evaluation import tables_of
 
@@ -185,7 +187,10 @@ def evaluate(
         **own,
     )
     evaluation = Evaluation(request=request, plan=plan, rows=len(given))
-    ends = evaluate_items(model, given, evaluation, observer=Silent())
+    ends = list(evaluate_items(model, given, evaluation, observer=Silent()))
+    failures = [end.failure for end in ends if end.failure is not None]
+    if failures and len(failures) == len(ends):
+        raise ItemError(failures[0].kind, failures[0].message)
     return list(tables_of((score for end in ends for score in end.scores), plan)[0])
 
 

@@ -9,7 +9,8 @@
     │   ├── DataSourceError          the dataset file, folder or column
     │   ├── LexiconError             the entity-group file
     │   ├── RemoteFileError          a URL that names no file, or that must not be used
-    │   └── TargetError              a class name or target that the model does not have
+    │   ├── TargetError              a class name or target that the model does not have
+    │   └── WrongKindError           an object of another kind than the function takes; a TypeError
     ├── EngineError                  exit 2: an operator of the model has no rule
     ├── ItemError                    one item only; becomes an item error row, never ends a run
     └── InfrastructureError          exit 4
@@ -27,6 +28,7 @@ kept to a length that a person reads, and to characters that no terminal obeys.
 import difflib
 import re
 from collections.abc import Iterable
+from types import UnionType
 
 _LONGEST = 2_000  #: characters of a message
 _END = 400  #: of them those at its end, where the remedy is
@@ -86,6 +88,16 @@ class RemoteFileError(ConfigurationError):
 
 class TargetError(ConfigurationError):
     """A target names a class that the model does not have, or can be read in two ways."""
+
+
+class WrongKindError(ConfigurationError, TypeError):
+    """An object is of another kind than the function takes."""
+
+    @classmethod
+    def check(cls, function: str, value: object, kind: type | UnionType, name: str) -> None:
+        """Raise unless `value` is of the kind that the function takes, which is called `name`."""
+        if not isinstance(value, kind):
+            raise cls(f"{function} takes {name}, not {type(value).__name__}: {value!r:.80}")
 
 
 class EngineError(TransExplainError):

@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from transexplain.atomic_write import atomic_folder
 from transexplain.errors import ConfigurationError, DataSourceError, RemoteFileError
+from transexplain.local_paths import local_path
 from transexplain.remote_files import FileInfo, copy_to, info, pinned, under
 from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.remote_stores import is_url
@@ -46,7 +47,7 @@ def folder_here(location: str) -> FolderCopy:
     """
     if is_url(location):
         return _folder_copy(location)
-    folder = Path(location).expanduser()
+    folder = local_path(location)
     if not folder.is_dir():
         raise DataSourceError(f"{location!r} is not a folder (in {Path.cwd()})")
     return FolderCopy(folder.resolve())

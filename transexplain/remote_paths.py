@@ -9,6 +9,7 @@ from typing import TypeAlias
 from transexplain import remote_files
 from transexplain.atomic_write import atomic_file
 from transexplain.errors import TransExplainError
+from transexplain.local_paths import local_path
 from transexplain.remote_batches import read_all
 from transexplain.remote_files import FileInfo, RangeReader, matching, pinned
 from transexplain.remote_stores import check_address, is_url
@@ -108,7 +109,7 @@ def any_path(text: str | AnyPath) -> AnyPath:
     if isinstance(text, Path | RemotePath):
         return text
     if not is_url(text):
-        return Path(text).expanduser()
+        return local_path(text)
     check_address(text)
     return RemotePath(text)
 

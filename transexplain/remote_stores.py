@@ -220,9 +220,10 @@ class HubFile:
 
 
 def hub_file(url: str) -> HubFile:
-    """The parts of an `hf://` URL that was checked."""
+    """The parts of an `hf://` URL; RemoteFileError where it names no repository."""
     found = _HUB.fullmatch(url.partition("://")[2])
-    assert found is not None
+    if found is None:
+        raise RemoteFileError(f"{url!r:.80} names no repository; write hf://datasets/ORG/NAME/FILE")
     repository, revision = found["repository"], found["revision"]
     dataset = repository.startswith("datasets/")
     return HubFile(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.data.image_files import load_image
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.reports import heatmap
 from transexplain.reports.coloured_text import page as html
 from transexplain.reports.coloured_text import token_ansi as ansi
@@ -44,10 +44,9 @@ def overlay(
     Raises TypeError for an attribution of a text, and for what is none; ConfigurationError where no
     picture is known.
     """
-    if not isinstance(attribution, Attribution):
-        raise TypeError(f"overlay() takes one attribution, not {type(attribution).__name__}")
+    WrongKindError.check("overlay()", attribution, Attribution, "one attribution")
     if not isinstance(attribution.features, PatchGrid):
-        raise TypeError("overlay() is for pictures; this attribution is of a text")
+        raise WrongKindError("overlay() is for pictures; this attribution is of a text")
     given = attribution.picture if image is None else image
     if given is None:
         raise ConfigurationError(
@@ -75,7 +74,9 @@ def segments(
     Raises TypeError for an attribution of a picture.
     """
     if isinstance(attribution.features, PatchGrid):
-        raise TypeError("segments() is for graphs; overlay() draws pictures on a grid of patches")
+        raise WrongKindError(
+            "segments() is for graphs; overlay() draws pictures on a grid of patches"
+        )
     nodes = [not token.special for token in attribution.features]
     relevance = attribution.relevance[np.asarray(nodes)]
     return heatmap.segments(relevance, labels, picture=picture, **options)
@@ -106,8 +107,7 @@ def graph(
     Raises TypeError for the attribution of a picture and for what is none; ConfigurationError for
     an unknown palette, a bad scale, and places that do not fit the nodes.
     """
-    if not isinstance(attribution, Attribution):
-        raise TypeError(f"graph() takes one attribution, not {type(attribution).__name__}")
+    WrongKindError.check("graph()", attribution, Attribution, "one attribution")
     known = attribution.picture if graph is None else graph
     names, relevance = nodes_of(attribution)
     shape = shape_of(names, known if isinstance(known, Mapping) else None)
@@ -128,8 +128,7 @@ def molecule(attribution: Attribution, smiles: str | None = None, **options: Any
     Raises TypeError for the attribution of a picture and for what is none; ConfigurationError
     where no SMILES is known, RDKit is missing or the atoms are not as many; ItemError `bad-smiles`.
     """
-    if not isinstance(attribution, Attribution):
-        raise TypeError(f"molecule() takes one attribution, not {type(attribution).__name__}")
+    WrongKindError.check("molecule()", attribution, Attribution, "one attribution")
     _, relevance = nodes_of(attribution)
     known = attribution.picture
     given = known.get("text") if smiles is None and isinstance(known, Mapping) else smiles

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from transexplain.errors import ConfigurationError
+from transexplain.local_paths import local_path
 from transexplain.remote_stores import check_address, is_url
 
 #: `auto`: steps that recur are traced and replayed; `eager`: never
@@ -95,7 +96,7 @@ def cache_dir() -> Path:
     """Folder of this machine for what can be fetched or made again: `TRANSEXPLAIN_CACHE_DIR`."""
     given = _env("CACHE_DIR", "")
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "transexplain"
-    return Path(given or usual).expanduser()
+    return local_path(given or usual)
 
 
 def secret(name: str) -> str | None:

@@ -1,6 +1,6 @@
 """The public functions for models of two towers: explain how alike a picture and a text are."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -139,13 +139,18 @@ def _items(pairs: Any) -> Iterator[Item | ItemFailure]:
         and isinstance(pairs[1], str | Mapping)
         and not isinstance(pairs[0], Item)
     )
-    if not single and isinstance(pairs, str | Path | Mapping):
+    if not single and (isinstance(pairs, str | Path | Mapping) or not _holds_items(pairs)):
         raise ConfigurationError(_no_pair(pairs))
     for index, one in enumerate([pairs] if single else pairs):
         item = one if isinstance(one, Item) else Item(id=str(index), index=index, content=one)
         if not isinstance(item.content, tuple) or len(item.content) != 2:
             raise ConfigurationError(_no_pair(item.content))
         yield _opened(item)
+
+
+def _holds_items(pairs: Any) -> bool:
+    """Whether it can be gone through; an array of no axis cannot."""
+    return isinstance(pairs, Iterable) and getattr(pairs, "shape", (None,)) != ()
 
 
 def _no_pair(given: Any) -> str:

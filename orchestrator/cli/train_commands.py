@@ -11,6 +11,7 @@ import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.spec.audit_spec import NameOption
+from transexplain.local_paths import local_path
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -65,7 +66,7 @@ def train(
     if restart:
         from transexplain.training import forget
 
-        forget(Path(read.output or f"trainings/{read.name}").expanduser())
+        forget(local_path(read.output or f"trainings/{read.name}"))
     try:
         with stopping() as stop, _shown(read.name, stop) as observer:
             trained = train_spec(read, Settings.from_environment(), observer)

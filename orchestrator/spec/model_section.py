@@ -1,7 +1,6 @@
 """The section `model`: which model is audited, on which device."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import typer
@@ -9,6 +8,7 @@ from pydantic import Field
 
 from orchestrator.spec.spec_document import Section, absolute_if_exists, absolute_path
 from transexplain.errors import ModelLoadError
+from transexplain.local_paths import local_path
 from transexplain.types.plans import DatasetRef
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ModelSection(Section):
 
 def require_local_model(source: str) -> None:
     """Raise ModelLoadError where a path leads nowhere; quick, since nothing heavy is imported."""
-    if source.startswith((".", "/", "~")) and not Path(source).expanduser().exists():
+    if source.startswith((".", "/", "~")) and not local_path(source).exists():
         raise ModelLoadError.nowhere(source)
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
-from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from pydantic import (
@@ -16,6 +15,7 @@ from pydantic import (
 )
 
 from transexplain.errors import ConfigurationError, SpecError, did_you_mean, reason_of
+from transexplain.local_paths import local_path
 from transexplain.parsing import (
     LARGEST,
     UnreadableError,
@@ -103,7 +103,7 @@ def absolute_if_exists(source: str) -> str:
     """The absolute path of a file or folder that exists; hub ids, URLs and the like as they are."""
     if is_url(source):
         return absolute_path(source)
-    return absolute_path(source) if Path(source).expanduser().exists() else source
+    return absolute_path(source) if local_path(source).exists() else source
 
 
 Spec = TypeVar("Spec", bound=Section)

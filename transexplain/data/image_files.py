@@ -17,6 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from transexplain.data.remote_pictures import names_below, read_ahead
 from transexplain.data.source_files import FileFacts, Record, inside, picture_digest, printable
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
+from transexplain.local_paths import local_path
 from transexplain.remote_files import pinned
 from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.remote_stores import is_url
@@ -182,7 +183,7 @@ class ImageFolderSource:
         if is_url(location):
             self._root: AnyPath = RemotePath(pinned(location).rstrip("/"))
         else:
-            folder = Path(location).expanduser()
+            folder = local_path(location)
             if not folder.is_dir():
                 raise DataSourceError(f"{location!r} is not a folder (in {Path.cwd()})")
             self._root = folder.resolve()

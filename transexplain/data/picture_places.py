@@ -19,7 +19,8 @@ from PIL import Image
 from transexplain.data.image_files import MAX_BYTES, image_of, load_image
 from transexplain.data.parquet_pictures import cell_bytes, contents
 from transexplain.data.source_files import PackedPicture, inside, picture_digest, printable
-from transexplain.errors import ItemError, RemoteFileError
+from transexplain.errors import ConfigurationError, ItemError, RemoteFileError
+from transexplain.local_paths import local_path
 from transexplain.remote_files import read_range
 from transexplain.remote_paths import AnyPath, RemotePath
 
@@ -80,10 +81,14 @@ def picture_at(place: str | Path) -> Image.Image:
 
     Raises ItemError as `open_picture` does.
     """
-    if Path(place).is_file() or not is_packed(str(place)):
-        return load_image(Path(place))
+    try:
+        whole = local_path(place)
+    except ConfigurationError as error:
+        raise ItemError("missing-image", str(error)) from error
+    if whole.is_file() or not is_packed(str(place)):
+        return load_image(whole)
     file, separator, rest = str(place).partition("#")
-    path = Path(file).expanduser()
+    path = local_path(file)
     return open_picture(path.parent, f"{path.name}{separator}{rest}")
 
 

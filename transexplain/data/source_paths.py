@@ -7,6 +7,7 @@ from pathlib import Path
 from transexplain.data import FORMATS
 from transexplain.data.source_files import partitions
 from transexplain.errors import DataSourceError
+from transexplain.local_paths import local_path
 from transexplain.remote_files import pinned, under
 from transexplain.remote_paths import AnyPath, RemotePath, matching_paths
 from transexplain.remote_stores import is_url
@@ -27,7 +28,7 @@ def expand(location: str) -> tuple[AnyPath, ...]:
             return _remote_partitions(location)
         named = {one.url: one for part in _without_braces(location) for one in matching_paths(part)}
         return tuple(named[url] for url in sorted(named))
-    literal = Path(location).expanduser()
+    literal = local_path(location)
     names = [str(literal)] if literal.exists() else _matching(str(literal))
     if literal.is_dir():
         names = [str(path) for path in literal.iterdir() if path.suffix.lower() == ".tar"]

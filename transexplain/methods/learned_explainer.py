@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transexplain.atomic_write import atomic_file
 from transexplain.engine.recurring import TensorFunction
 from transexplain.errors import ConfigurationError, EngineError
+from transexplain.local_paths import local_path
 from transexplain.methods.at_input_layer import as_array, filled, in_bucket, is_double, steps_of
 from transexplain.methods.batch_explanation import (
     Array,
@@ -252,7 +253,7 @@ def load(path: str | Path, *, dtype: torch.dtype, device: torch.device) -> tuple
     facts = read_facts(path)
     explainer = Explainer(facts.architecture)
     try:
-        with safe_open(Path(path).expanduser(), framework="pt") as file:
+        with safe_open(local_path(path), framework="pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         explainer.load_state_dict(weights)
     except (SafetensorError, RuntimeError) as error:

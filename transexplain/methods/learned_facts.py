@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from transexplain.errors import ConfigurationError
+from transexplain.local_paths import local_path
 from transexplain.types.plans import AuditPlan, SourceFile
 from transexplain.types.scores import MethodSpec
 
@@ -112,7 +113,7 @@ def read_facts(path: str | Path) -> Facts:
 
     Raises ConfigurationError where it is no explainer.
     """
-    file = Path(path).expanduser()
+    file = local_path(path)
     try:
         with file.open("rb") as handle:
             length = int.from_bytes(handle.read(8), "little")
@@ -134,7 +135,7 @@ def read_facts(path: str | Path) -> Facts:
 def digest_of(path: str | Path) -> str:
     """Sha256 of the bytes of the file at `path`."""
     digest = hashlib.sha256()
-    with Path(path).expanduser().open("rb") as file:
+    with local_path(path).open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
@@ -142,7 +143,7 @@ def digest_of(path: str | Path) -> str:
 
 def as_parameters(path: str | Path) -> dict[str, Any]:
     """The parameters of method `learned` that name the file at `path` and its bytes."""
-    return {"explainer": str(Path(path).expanduser().absolute()), "sha256": digest_of(path)}
+    return {"explainer": str(local_path(path).absolute()), "sha256": digest_of(path)}
 
 
 LEARNED = "learned"  #: the method

@@ -14,6 +14,7 @@ from torch import Tensor
 from transexplain.errors import ModelLoadError
 from transexplain.interpreter import shared
 from transexplain.local_copies import local_folder
+from transexplain.local_paths import local_path
 from transexplain.models.configs import read_json
 from transexplain.remote_files import check_url, pinned
 from transexplain.remote_stores import hub_file, is_url
@@ -110,7 +111,7 @@ def folder_of(source: str | Path) -> tuple[Path, str]:
 
     Raises ModelLoadError where there is no such directory and nothing to fetch.
     """
-    folder = Path(source).expanduser()
+    folder = local_path(source)
     if folder.is_dir():
         return folder, str(source)
     if isinstance(source, Path) or not fetchable(source):

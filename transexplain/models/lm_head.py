@@ -10,6 +10,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError
+from transexplain.local_paths import local_path
 from transexplain.models.assemble import placed
 from transexplain.models.hub import check_header, fetch, fetchable, quiet, weight_files
 from transexplain.models.loaded_model import LoadedModel
@@ -145,7 +146,7 @@ def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
 
 
 def _files(where: str, *, given: bool) -> tuple[Path, ...]:
-    folder = Path(where).expanduser()
+    folder = local_path(where)
     if folder.is_file() and folder.suffix == ".safetensors":
         check_header(folder)
         return (folder,)

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
+from transexplain.local_paths import local_path
 from transexplain.models import (
     graph_transformer,
     huggingface,
@@ -91,7 +92,7 @@ def load_model(
 def _from_place(
     source: str | Path, text: str, number: torch.dtype, place: torch.device | None
 ) -> LoadedModel:
-    folder = Path(text).expanduser()
+    folder = local_path(text)
     if text and folder.is_dir():
         return _from_folder(folder, text, number, place)
     if folder.is_file():
@@ -132,8 +133,8 @@ def present_files(source: str) -> dict[str, Path]:
         if checkpoint is not None:
             return {f"{name}/{checkpoint.name}": checkpoint} if checkpoint.is_file() else {}
         folder = fetch(hub_name(name), remedy="give a checkpoint file").folder
-    elif Path(source).expanduser().is_dir():
-        folder = Path(source).expanduser()
+    elif local_path(source).is_dir():
+        folder = local_path(source)
     elif fetchable(source) and not Path(source).is_absolute():
         folder = fetch(source, remedy="give its directory").folder
     else:

@@ -14,6 +14,7 @@ from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.local_copies import local_file
+from transexplain.local_paths import local_path
 from transexplain.models.assemble import Origin, assemble_image, unique_names
 from transexplain.models.configs import Budget, WeightSize, read_config
 from transexplain.models.hub import (
@@ -193,7 +194,7 @@ def named_checkpoint(source: str) -> tuple[str, Path | None]:
     if is_url(value):
         check_url(value)
         return name, local_file(value)
-    return name, Path(value).expanduser() if value else None
+    return name, local_path(value) if value else None
 
 
 def checked_checkpoint(path: Path) -> list[Path]:

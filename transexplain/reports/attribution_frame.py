@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.registry import require
 from transexplain.types.items import Attribution, ItemFailure, PatchGrid
 
@@ -39,8 +39,9 @@ def to_frame(
     if by not in get_args(By):
         raise ConfigurationError(f"by cannot be {by!r}; it is {' or '.join(get_args(By))}")
     given: Any = [attributions] if isinstance(attributions, Attribution) else attributions
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(_no_attribution(given))
+    dimensions = getattr(given, "shape", (None,))
+    if isinstance(given, str) or not isinstance(given, Iterable) or not dimensions:
+        raise WrongKindError(_no_attribution(given))
     return pandas.DataFrame([row for one in given for row in _rows(one, by)])
 
 
@@ -49,7 +50,7 @@ def _rows(one: Any, by: By) -> Iterator[Row]:
         yield {"item_id": one.item_id, "error": f"{one.kind}: {one.message}"}
         return
     if not isinstance(one, Attribution):
-        raise TypeError(_no_attribution(one))
+        raise WrongKindError(_no_attribution(one))
     key: Row = {
         "item_id": one.item_id,
         "method": one.method,

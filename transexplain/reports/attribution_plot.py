@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from transexplain.errors import WrongKindError
 from transexplain.registry import require
 from transexplain.reports import heatmap
 from transexplain.reports.attribution_html import drawn_picture
@@ -40,17 +41,15 @@ def plot(
     attribution, or a picture beside a text.
     """
     require("matplotlib", "notebook")
-    if not isinstance(attribution, Attribution):
-        raise TypeError(
-            f"plot takes one attribution, as explain gives them in a list, not "
-            f"{type(attribution).__name__}"
-        )
+    WrongKindError.check(
+        "plot", attribution, Attribution, "one attribution, as of the list of explain"
+    )
     if isinstance(attribution.features, PatchGrid):
         drawn = drawn_picture(attribution, image, alpha=alpha)
         alone = heatmap.tile(attribution.relevance, width=heatmap.READABLE)
         return _picture(attribution, drawn or alone, ax)
     if image is not None:
-        raise TypeError("plot takes no picture for the attribution of a text")
+        raise WrongKindError("plot takes no picture for the attribution of a text")
     return _words(attribution, ax, most)
 
 

@@ -12,7 +12,7 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.reports.heatmap import RGB, colour, data_uri, tile
 from transexplain.reports.page import environment, storable
 from transexplain.reports.phrasing import signed
@@ -88,6 +88,7 @@ def token_ansi(
     Control characters are shown as pictures of themselves, so that no text can steer the terminal.
     Raises as `token_html` does.
     """
+    WrongKindError.check("ansi", attribution, Attribution, "one attribution")
     text, spans = spans_of(attribution)
     full = _scale(spans, scale)
     shown = Text()
@@ -119,7 +120,10 @@ def page(
 
     Without `scale` each is drawn on its own largest value. Raises as `token_html` does.
     """
-    given = [attributions] if isinstance(attributions, Drawn) else list(attributions)
+    given = [attributions] if isinstance(attributions, Drawn) else attributions
+    WrongKindError.check("html", given, Sequence, "attributions")
+    for one in given:
+        WrongKindError.check("html", one, Drawn, "attributions")
     colour(0.0, palette)  # an unknown palette is refused whatever the attributions are
     entries = [
         {

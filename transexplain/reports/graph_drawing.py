@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.reports.coloured_text import DEEPEST, FAINTEST, MAX_OPACITY, escape
 from transexplain.reports.heatmap import colour
 from transexplain.reports.phrasing import signed
@@ -98,7 +98,9 @@ def nodes_of(attribution: Attribution) -> tuple[list[str], NDArray[np.float64]]:
     finite.
     """
     if isinstance(attribution.features, PatchGrid):
-        raise TypeError("graph() draws graphs; this attribution is of a picture: use overlay()")
+        raise WrongKindError(
+            "graph() draws graphs; this attribution is of a picture: use overlay()"
+        )
     tokens = Tokens.of(attribution.features)
     own = ~tokens.special
     relevance = np.asarray(attribution.relevance, dtype=np.float64)[own]

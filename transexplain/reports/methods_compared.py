@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.evaluating.metrics.class_sensitivity import HARDLY, sensitivity_between
 from transexplain.methods import facts_of
 from transexplain.reports.coloured_text import token_html
@@ -40,6 +40,9 @@ def comparison_page(
     """
     if palette not in _COLOURS:
         raise ConfigurationError(f"palette is one of {', '.join(_COLOURS)}, not {palette!r}")
+    WrongKindError.check("comparison", compared, Sequence, "what explain_by_methods gives")
+    for one in compared:
+        WrongKindError.check("comparison", one, Compared, "what explain_by_methods gives")
     explained = [one for one in compared if one.attributions]
     rows = [_row(one, picture, palette) for one in explained]
     return storable(

@@ -2,6 +2,7 @@
 
 from markupsafe import Markup
 
+from transexplain.errors import WrongKindError
 from transexplain.reports.attribution_html import drawn_picture, legend, unit_of
 from transexplain.reports.coloured_text import escape, token_html
 from transexplain.reports.heatmap import data_uri, tile
@@ -27,6 +28,7 @@ def pair_html(
     Raises ConfigurationError for NaN, an unknown palette or a bad scale, ItemError for a picture
     that cannot be read.
     """
+    WrongKindError.check("pair", pair, SimilarityAttribution, "what explain_similarity gives")
     full = scale_of(pair) if scale is None else scale
     head = (
         f"<strong>{escape(pair.target)}</strong> {number(pair.logit)} · cosine "

@@ -15,6 +15,7 @@ from torch import nn
 
 from transexplain.atomic_write import atomic_folder
 from transexplain.errors import ConfigurationError, ModelLoadError
+from transexplain.local_paths import local_path
 from transexplain.models import huggingface, timm_models
 from transexplain.models.assemble import Origin, assemble_image
 from transexplain.models.calling import torch_device
@@ -60,7 +61,7 @@ def load_for_training(
 
 def folder_of(source: str) -> Path:
     """The directory of a model that is no `timm:` name: itself, or of the hub's files here."""
-    folder = Path(source).expanduser()
+    folder = local_path(source)
     if folder.is_dir():
         return folder
     return fetch(source, remedy="download it elsewhere and give its directory").folder

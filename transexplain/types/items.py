@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.errors import WrongKindError
 from transexplain.types.pairs import check_pair, joined, texts_of
 from transexplain.types.tokens import NO_WORD, Token, Tokens
 
@@ -262,7 +263,7 @@ class Attribution(_Pictured):
     def words(self) -> list[Word]:
         """Relevance summed over the word pieces of each word, in reading order."""
         if isinstance(self.features, PatchGrid):
-            raise TypeError("words() is for texts; this attribution is of an image")
+            raise WrongKindError("words() is for texts; this attribution is of an image")
         tokens = Tokens.of(self.features)
         found: dict[int, tuple[str, int, int, float]] = {}
         columns = (tokens.words, tokens.starts, tokens.ends, self.relevance)
@@ -287,7 +288,7 @@ class Attribution(_Pictured):
         Special tokens belong to none. Raises TypeError for an image.
         """
         if isinstance(self.features, PatchGrid):
-            raise TypeError("by_text() is for texts; this attribution is of an image")
+            raise WrongKindError("by_text() is for texts; this attribution is of an image")
         own = own_positions(self.features)
         if self.second_at is None:
             return (float(self.relevance[own].sum()),)

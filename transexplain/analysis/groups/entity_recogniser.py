@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from transexplain.data.source_files import file_digest
 from transexplain.errors import ConfigurationError, ItemError, did_you_mean
+from transexplain.local_paths import local_path
 from transexplain.registry import Registry
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import RecogniserPlan
@@ -121,7 +122,7 @@ def group_of(type_: str) -> str:
 def absolute_recogniser(source: str) -> str:
     """The name of a recogniser with the absolute path of its folder, where it is one."""
     kind, _, rest = source.partition(":")
-    folder = Path(rest).expanduser()
+    folder = local_path(rest)
     if kind in RECOGNISERS and rest and folder.is_dir():
         return f"{kind}:{folder.absolute()}"
     return source

@@ -10,6 +10,7 @@ from typing import Any
 
 from transexplain.analysis.groups.entity_recogniser import Recogniser, folder_digest
 from transexplain.errors import ConfigurationError
+from transexplain.local_paths import local_path
 from transexplain.parsing import read_json
 
 #: files that are pickles, which run code when they are read
@@ -57,7 +58,7 @@ def open_gliner(where: str, types: tuple[str, ...]) -> Recogniser:
 
 def _folder(where: str) -> Path:
     """The folder of a model with safetensors alone; raises ConfigurationError."""
-    folder = Path(where).expanduser()
+    folder = local_path(where)
     if not (folder / "gliner_config.json").is_file():
         raise ConfigurationError(
             f"groups.recogniser: {where} is no folder of a GLiNER model: it has no "

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from transexplain.analysis.groups.entity_recogniser import Recogniser, folder_digest
 from transexplain.errors import ConfigurationError
+from transexplain.local_paths import local_path
 from transexplain.registry import require
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _folder(where: str) -> Path:
     """The folder of a pipeline or of its package; raises ConfigurationError."""
     import spacy.util
 
-    folder = Path(where).expanduser()
+    folder = local_path(where)
     if folder.is_dir():
         if not (folder / "config.cfg").is_file():
             raise ConfigurationError(

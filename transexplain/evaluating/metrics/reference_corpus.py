@@ -15,6 +15,7 @@ from typing import Any
 from transexplain.data.source_files import file_digest
 from transexplain.data.table_source import FileSource
 from transexplain.errors import ConfigurationError, DataSourceError, installing, reason_of
+from transexplain.local_paths import local_path
 from transexplain.types.plans import DatasetSpec
 
 Rarity = Callable[[str], float]
@@ -44,7 +45,7 @@ def planned_reference(params: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not reference.startswith(WORDFREQ):
         path, mark, column = reference.partition("#")
-        reference = f"{Path(path).expanduser().absolute()}{mark}{column}"
+        reference = f"{local_path(path).absolute()}{mark}{column}"
     found = _version(reference)
     _require(reference, params.get("reference_version"), found)
     rarity_in(reference, found)
