@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -24,11 +25,40 @@ from transexplain.errors import ConfigurationError
 _METRICS_PATHS = ("/metrics", "/")
 
 
+_CONNECTIONS = 64  #: at once; the oldest makes room for one more
+
+
 class _Quiet(WSGIRequestHandler):
     """Logs no request: there is one every few seconds."""
 
+    timeout = 10  #: seconds in which the client has to send or take something
+
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
+
+
+class _Bounded(ThreadingWSGIServer):
+    """Has a thread for each connection, so many and no more."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self._held: dict[Any, None] = {}
+        super().__init__(*args, **more)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread; the oldest connection ends where there are too many."""
+        if len(self._held) >= _CONNECTIONS:
+            with suppress(OSError, StopIteration):
+                next(iter(self._held)).shutdown(socket.SHUT_RDWR)
+        self._held[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The end of a connection."""
+        self._held.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the client is gone, or sent what is no request."""
 
 
 def monitoring_app(collector: Collector, readiness: Readiness) -> WSGIApplication:
@@ -65,7 +95,7 @@ def serve_metrics(app: WSGIApplication, *, host: str, port: int) -> WSGIServer:
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        kind = type("_Server", (ThreadingWSGIServer,), {"address_family": family})
+        kind = type("_Server", (_Bounded,), {"address_family": family})
         server: WSGIServer = make_server(
             str(address[0]), port, app, server_class=kind, handler_class=_Quiet
         )

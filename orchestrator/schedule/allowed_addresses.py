@@ -26,8 +26,14 @@ _Ip = IPv4Address | IPv6Address
 _TRANSLATED = IPv6Network("64:ff9b::/96")
 #: public by its number, and answered by the host that a machine in Azure runs on
 _OF_CLOUDS = frozenset((IPv4Address("168.63.129.16"),))
-#: private, whatever the version of Python says: shared by a provider's users, of protocols
-_ALSO_PRIVATE = (IPv4Network("100.64.0.0/10"), IPv4Network("192.0.0.0/24"))
+#: what registries of IANA keep from the public, and some versions of Python call global: shared by
+#: a provider's users, for protocols, relays of tunnels (6to4), tunnels, documentation
+_SPECIAL: tuple[IPv4Network | IPv6Network, ...] = (
+    *map(IPv4Network, ("100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24")),
+    *map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")),
+)
+#: the public addresses of IPv6 all lie in here
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
 _KINDS = (
     ("is_loopback", "this machine's own"),
     ("is_link_local", "link-local, where clouds have their metadata"),
@@ -65,7 +71,7 @@ class Allowed:
         what = not_public(found)
         if what is None or _plain(host) in self.names:
             return None
-        if any(found in one for one in self.networks if one.version == found.version):
+        if any(found in one for one in self.networks):
             return None
         at = f"{host} is" if str(found) == host else f"{host} is at {found},"
         return (
@@ -81,12 +87,8 @@ def not_public(found: _Ip) -> str | None:
             return what
     if found in _OF_CLOUDS:
         return "where a cloud answers its own machines"
-    if isinstance(found, IPv4Address):
-        also = any(found in one for one in _ALSO_PRIVATE)
-        public = found.is_global and not (found.is_reserved or also)
-    else:
-        tunnel = found.sixtofour is not None or found.teredo is not None
-        public = found.is_global and not (found.is_reserved or found.is_site_local or tunnel)
+    outside = isinstance(found, IPv6Address) and found not in _GLOBAL_UNICAST
+    public = found.is_global and not outside and not any(found in one for one in _SPECIAL)
     return None if public else "a private or reserved address"
 
 

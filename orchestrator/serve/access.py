@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ COOKIE = "transexplain"
 _SESSION = 12 * 3600  #: seconds that a login lasts
 _SHORTEST = 16  #: characters of a token
 _LONGEST = 4096
+#: a Host header: an IPv6 address in brackets, without the zone that one machine alone knows, or a
+#: name, and the port
+_HOST = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^:%\[\]]+))(?::[0-9]{0,5})?"
+)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -37,10 +43,12 @@ class AccessRules:
         A page elsewhere whose name leads here (DNS rebinding) sends that name; an address of
         numbers cannot be led elsewhere.
         """
-        name = _host_name(given)
-        return name is not None and (
-            name == "localhost" or name in self.hosts or _address(name) is not None
-        )
+        parts = _HOST.fullmatch(given)
+        if parts is None:
+            return False
+        name = (parts["name"] or "").lower().removesuffix(".")
+        is_own = name == "localhost" or name in self.hosts
+        return is_own or _address(parts["six"] or name) is not None
 
     def trusts(self, client: str) -> bool:
         """Whether the name in the header counts, of a request from this address."""
@@ -87,18 +95,6 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _host_name(given: str) -> str | None:
-    """The name in a Host header, without its port; None: there is none."""
-    name, colon, port = given.rpartition(":")
-    if not colon or given.endswith("]"):
-        name, port = given, ""
-    if port and not port.isdigit():
-        return None
-    if name.startswith("[") and name.endswith("]"):
-        name = name[1:-1]
-    return name.lower().rstrip(".") or None
-
-
 def access_rules(
     host: str,
     *,
@@ -131,7 +127,7 @@ def access_rules(
         token=None if token_file is None else _token(token_file),
         user_header=None if user_header is None else user_header.lower(),
         proxies=tuple(map(_network, proxies)),
-        hosts=frozenset(one.lower().rstrip(".") for one in hosts),
+        hosts=frozenset(one.lower().removesuffix(".") for one in hosts),
     )
 
 

@@ -6,13 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qs
 
 from anyio.to_thread import current_default_thread_limiter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,7 +26,7 @@ from orchestrator.serve.live_desk import LiveDesk
 from orchestrator.serve.live_pages import live_routes
 from orchestrator.serve.monitoring_routes import monitoring_routes
 from orchestrator.serve.operating import Operator, operating_routes
-from orchestrator.serve.own_forms import OwnForms
+from orchestrator.serve.own_forms import OwnForms, fields_of
 from orchestrator.serve.page_table import PAGES, Page
 from orchestrator.serve.replies import JSON, START, RefusedError, features_of
 from orchestrator.serve.replies import problem as _problem
@@ -45,6 +44,7 @@ log = logging.getLogger(__name__)
 #: requests that are answered at the same time: each holds a part of a run's items
 _AT_ONCE = 4
 _FORM_BYTES = 16_384  #: of a login
+_WRONG_SECONDS = 0.5  #: that a wrong token has to wait
 _SUFFIX = ".json"
 _RETRY_SECONDS = "5"
 
@@ -66,7 +66,7 @@ def application(
     explained. The messages that wait are those of the `broker`. Without `reports` no process is
     begun that makes sections of reports and clusters.
     """
-    counts, forms = RunningCounts(), OwnForms(rules)
+    counts, forms = RunningCounts(), OwnForms(rules, db)
     slow = SlowDesk(db.url) if reports else None
     features = {"operate": operator is not None, "live": desk is not None}
     asked = partial(Asked, db=db, counts=counts, slow=slow, queue=queue, broker=broker)
@@ -99,6 +99,7 @@ def _problems() -> dict[Any, Callable[[Request, Exception], Response]]:
         RefusedError: _refused,
         DatabaseError: _away,
         HTTPException: _http_error,
+        ClientDisconnect: _gone,
         Exception: _broken,
     }
 
@@ -190,6 +191,10 @@ def _http_error(request: Request, error: Exception) -> Response:
     return _problem(request, error.status_code, "Not found", text, START)
 
 
+def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
+
+
 def _broken(request: Request, error: Exception) -> Response:
     text = "The server met an error of its own, which its log describes."
     return _problem(request, 500, "An error", text, START)
@@ -212,9 +217,10 @@ async def _login(rules: AccessRules, request: Request) -> Response:
     to = wanted if _is_here(wanted) else "/"
     if request.method != "POST":
         return _sent(drawn_pages.html("login", to=to, wrong=False, here="login"), False)
-    token = (await _form(request)).get("token", "")
+    fields = await fields_of(request, _FORM_BYTES, "A login has at most 16 KiB.")
+    token = fields.words.get("token", "")
     if not rules.token_is(token.strip()):
-        await asyncio.sleep(0.5)  # who guesses waits
+        await asyncio.sleep(_WRONG_SECONDS)
         body = drawn_pages.html("login", to=to, wrong=True, here="login")
         return _sent(body, False, 403)
     response = RedirectResponse(to, 303)
@@ -237,13 +243,3 @@ def _is_here(address: str) -> bool:
         and address.isprintable()
         and ("\\" not in address)
     )
-
-
-async def _form(request: Request) -> dict[str, str]:
-    body = b""
-    async for some in request.stream():
-        body += some
-        if len(body) > _FORM_BYTES:
-            return {}
-    found = parse_qs(body.decode("ascii", "replace"), max_num_fields=20)
-    return {name: values[0] for name, values in found.items()}

@@ -74,6 +74,18 @@ class Asked:
         """Of the plan of the path's run, which is there."""
         return self.counts.facts(self.db, self.run.id)
 
+    @cached_property
+    def class_name(self) -> str:
+        """The class of the path: of the plan, or of an item; raises NotThereError."""
+        name = self.names["class"]
+        known = name in self.facts.classes or browsing.has_words(self.db, self.run.id, name)
+        if not known and self.readable:
+            found = self.counts.totals(self.db, self.run, self.time_left)
+            known = any(name in pair for pair in found.predictions)
+        if not known:
+            raise NotThereError(f"Run {self.run.id} knows no class {name!r}.", self.run_page())
+        return name
+
     @property
     def time_left(self) -> float:
         """Seconds that the request may still look for items; what it waited for its turn counts."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +17,7 @@ from transexplain.analysis.groups.class_totals import PositionTotals
 from transexplain.analysis.groups.exact_totals import UNITS, ExactTable
 from transexplain.reports.heatmap import data_uri, tile
 from transexplain.store import browsing, browsing_items
+from transexplain.store.browsing_items import Scanned
 from transexplain.store.gathered_totals import GatheredTotals
 from transexplain.types.items import ItemOutcome, Mention
 
@@ -76,16 +78,21 @@ def one_entity(asked: Asked) -> Answer:
         "readable": asked.readable,
         "swaps": _swaps(asked, group, entity) if asked.readable else None,
     }
-    if not asked.readable:
-        return Answer({**document, "items": [], "next_row": None, "next": None})
-    start = asked.number("start")
-    found = browsing_items.mentions_of(
-        db, run.id, group, entity, start=start, limit=_ITEMS, seconds=asked.time_left
+    unknown = NotThereError(
+        f"Run {run.id} has no mention of {entity!r} of the group {group!r}.", asked.run_page()
     )
-    if not totals and not found.found and not start and found.next_row is None:
-        raise NotThereError(
-            f"Run {run.id} has no mention of {entity!r} of the group {group!r}.", asked.run_page()
-        )
+    if not asked.readable:
+        if not totals:
+            raise unknown
+        return Answer({**document, "items": [], "next_row": None, "next": None})
+    start, look = asked.number("start"), partial(_mentions, asked, group, entity)
+    found = look(start, _ITEMS)
+    known = totals or found.found or found.next_row
+    if not known and start:  # the last page may be empty
+        first = look(0, 1)
+        known = first.found or first.next_row
+    if not known:
+        raise unknown
     here = ("runs", run.id, "groups", group, "entities", entity)
     return Answer(
         {
@@ -94,6 +101,12 @@ def one_entity(asked: Asked) -> Answer:
             "next_row": found.next_row,
             "next": None if found.next_row is None else link(*here, start=found.next_row),
         }
+    )
+
+
+def _mentions(asked: Asked, group: str, entity: str, start: int, limit: int) -> Scanned:
+    return browsing_items.mentions_of(
+        asked.db, asked.run.id, group, entity, start=start, limit=limit, seconds=asked.time_left
     )
 
 
@@ -174,16 +187,12 @@ def one_class(asked: Asked) -> Answer:
     """What speaks for and against a class: words, places in the text or picture; what it is taken
     for.
     """
-    db, run, name = asked.db, asked.run, asked.names["class"]
+    db, run, name = asked.db, asked.run, asked.class_name
     words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
     found, counts = None, None
     if asked.readable:
         found = asked.counts.totals(db, run, asked.time_left)
         counts = Counter(found.predictions)
-    known = set(asked.facts.classes)
-    known |= {one for pair in counts or () for one in pair}
-    if not words and name not in known:
-        raise NotThereError(f"Run {run.id} knows no class {name!r}.", asked.run_page())
     positions = [] if found is None else _positions(found, words, asked.facts.targets, name)
     heatmaps = [] if found is None else _heatmaps(found, name)
     return Answer(

@@ -5,14 +5,14 @@ this server, so it does not know the token that stands in the form; and what bro
 a request began is heeded, too.
 """
 
-import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -24,6 +24,8 @@ from starlette.responses import Response
 from orchestrator.serve.access import COOKIE as LOGIN_COOKIE
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.replies import RefusedError
+from transexplain.store.browsing import signing_key
+from transexplain.store.database import Database
 
 COOKIE = "transexplain-form"
 TOKEN = "form_token"  #: name of the field
@@ -31,7 +33,6 @@ _LASTS = 2 * 3600  #: seconds that a form may stay open
 _MADE = re.compile(r"[A-Za-z0-9_-]{43}")  #: what `secrets.token_urlsafe` gives
 _FIELDS = 20
 _DRAINED = 8  #: times the limit are read and dropped, so that a browser hears why
-_PATIENCE = 60  #: seconds in which a form has to come
 _SHOWN = 200  #: characters of a user's name in a log
 
 
@@ -45,10 +46,19 @@ class Fields(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnForms:
-    """Makes and checks the tokens of forms, each for one browser (or bearer) and one action."""
+    """Makes and checks the tokens of forms, each for one browser (or bearer) and one action.
+
+    A form of one server is good at every other over the same store, and after a new start: the key
+    is the readers' token, or the store's own.
+    """
 
     rules: AccessRules
-    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    db: Database
+
+    @cached_property
+    def _key(self) -> bytes:
+        token = self.rules.token
+        return token.encode() if token is not None else signing_key(self.db)
 
     def user_of(self, request: Request) -> str:
         """Who asks: the name that a proxy vouches for, `token`, or `local`."""
@@ -122,7 +132,7 @@ class OwnForms:
     def _proof(self, request: Request, browser: str, action: str, until: int) -> str:
         login = request.cookies.get(LOGIN_COOKIE, "") if self.rules.token is not None else ""
         parts = (self.user_of(request), login, browser, action, str(until))
-        text = b"".join(
+        text = b"form" + b"".join(
             len(one).to_bytes(4, "big") + one
             for one in (part.encode("utf-8", "surrogatepass") for part in parts)
         )
@@ -149,14 +159,7 @@ async def fields_of(request: Request, most: int, what: str) -> Fields:
 
     `what` names the limit in the message. Raises RefusedError.
     """
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            body = await _body(request, most, what)
-    except TimeoutError:
-        raise RefusedError(
-            408, "Too slow", f"The form did not come within {_PATIENCE} s."
-        ) from None
-    return await parsed(request.headers, body)
+    return await parsed(request.headers, await _body(request, most, what))
 
 
 async def parsed(headers: Headers, body: bytes) -> Fields:

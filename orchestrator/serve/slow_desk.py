@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST = 900.0  #: seconds of a job
 _KEPT_BYTES = 24 * 2**20  #: of pieces, compressed
+_KEPT = 64  #: jobs, those that failed among them
 _WAITING = 8  #: jobs
 _FRESH = 30.0  #: seconds for which pieces of a run that works, and what failed, are not made again
 
@@ -125,7 +126,7 @@ class SlowDesk:
         with self._lock:
             self._kept[job] = made
             self._kept.move_to_end(job)
-            while len(self._kept) > 1 and self._bytes() > _KEPT_BYTES:
+            while len(self._kept) > _KEPT or (len(self._kept) > 1 and self._bytes() > _KEPT_BYTES):
                 self._kept.popitem(last=False)
             self._waiting.discard(job)
 

@@ -60,7 +60,7 @@ def live_report(asked: Asked) -> Answer:
 
 def clusters(asked: Asked) -> Answer:
     """In how many ways explanations of a class come about: clusters, with words or places."""
-    name = asked.names["class"]
+    name = asked.class_name
     job = Job(kind="clusters", run_id=asked.run.id, finished=asked.run.finished, class_name=name)
     document, html = _made(asked, job, "")
     return Answer({**document, "class_name": name}, {"html": html})

@@ -1,6 +1,7 @@
 """/healthz and /readyz of both servers: what they mean, and that they say nothing else."""
 
 import logging
+import socket
 import threading
 import time
 import urllib.request
@@ -15,6 +16,7 @@ from fresh_stores import fresh_store
 from sqlalchemy import make_url, text
 from tcp_proxy import TcpProxy
 
+from orchestrator.monitoring import metrics_http
 from orchestrator.monitoring.fleet_collector import FleetCollector
 from orchestrator.monitoring.metrics_http import monitoring_app, serve_metrics
 from orchestrator.monitoring.readiness import Readiness, database_check
@@ -77,7 +79,7 @@ def test_tables_of_another_version_are_not_ready_and_the_log_says_why(
     for _ in range(3):
         assert by_wsgi("/readyz") == (503, "not ready\n")
     assert by_wsgi("/healthz") == (200, "alive\n"), "it need not be restarted"
-    assert len(caplog.records) == 1 and "newer TransExplain" in caplog.text
+    assert len(caplog.records) == 1 and "another TransExplain" in caplog.text
     with db.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :v"), {"v": known})
     assert by_wsgi("/readyz") == (200, "ready\n")
@@ -165,6 +167,30 @@ def test_the_server_listens_and_says_where_it_cannot(db: Database) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.postgres
+def test_half_of_a_request_holds_up_nobody(
+    db: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics_http, "_CONNECTIONS", 4)
+    before = threading.active_count()
+    app = monitoring_app(FleetCollector(db, "q"), Readiness([database_check(db)]))
+    server = serve_metrics(app, host="127.0.0.1", port=0)
+    try:
+        with ExitStack() as opened:
+            for _ in range(40):
+                half = socket.create_connection(("127.0.0.1", server.server_port))
+                opened.enter_context(half).sendall(b"GET / HTTP/1.1\r\n")
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/healthz") as page:
+                assert page.read() == b"alive\n"
+            until = time.monotonic() + 30
+            while threading.active_count() > before + 6:  # the server's, and one that ends
+                assert time.monotonic() < until
+                time.sleep(0.05)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_database_that_goes_away_freezes_and_comes_back(
     postgres_url: str, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,8 +172,21 @@ def test_a_proxy_is_believed_by_its_address_alone(serve: Serve, run_id: str) -> 
         ("evil.example", False),
         ("localhost.evil.example", False),
         ("127.0.0.1.evil.example:8321", False),
+        ("localhost:", True),
         ("localhost:x", False),
+        ("localhost:123456", False),
+        ("localhost..", False),
+        ("ann@localhost", False),
+        ("127.1", False),
         ("", False),
+        ("[fe80::1]", True),
+        ("[::ffff:127.0.0.1]", True),
+        ("[fe80::1%evil]", False),
+        ("[::1%25lo]", False),
+        ("[127.0.0.1]", False),
+        ("[localhost]", False),
+        ("::1", False),
+        ("[::1", False),
     ],
 )
 def test_only_its_own_names_are_answered(serve: Serve, host: str, known: bool) -> None:
@@ -181,6 +194,10 @@ def test_only_its_own_names_are_answered(serve: Serve, host: str, known: bool) -
     answer = client.get("/runs.json", headers={"Host": host})
     assert answer.status_code == (200 if known else 421)
     assert known or "--allow-host" in answer.text
+
+
+def test_a_port_of_other_digits_is_no_port() -> None:
+    assert not AccessRules().knows_host("localhost:\N{SUPERSCRIPT TWO}")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])

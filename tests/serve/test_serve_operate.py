@@ -1,6 +1,5 @@
 """Cancel, retry and resume from a browser: confirmed, by forms of this server alone, and logged."""
 
-import asyncio
 import json
 import logging
 import os
@@ -24,7 +23,6 @@ from serving import JSON, OWN, acting_client, form_of
 from sqlalchemy import text, update
 from starlette.testclient import TestClient
 
-from orchestrator.serve import own_forms
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from orchestrator.serve.links import link
@@ -35,7 +33,7 @@ from transexplain.store import browsing, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.read_roles import grant_read
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import shard
+from transexplain.store.schema import form_key, shard
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import ShardResult
 
@@ -273,7 +271,7 @@ def test_only_its_own_form_s_token_counts(
         assert "form" in answer.json()["error"], name
     refused(acting().post(address, data={"form_token": form}, headers=OWN))  # another browser
     now = time.time()
-    monkeypatch.setattr(own_forms.time, "time", lambda: now + 2 * 3600 + 1)
+    monkeypatch.setattr(time, "time", lambda: now + 2 * 3600 + 1)
     refused(client.post(address, data={"form_token": form}, headers=OWN))
     monkeypatch.undo()
     assert runs.get(db, open_run).state == "running"
@@ -333,18 +331,31 @@ def test_what_is_no_form_is_refused(
     assert runs.get(db, open_run).state == "running"
 
 
-def test_a_form_has_to_come_in_time(
-    acting: Acting, open_run: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("token", [None, "a-token-of-thirty-two-characters"])
+def test_a_form_of_one_replica_is_good_at_another(
+    acting: Acting, db: Database, open_run: str, token: str | None
 ) -> None:
-    async def never(*_: Any) -> bytes:
-        await asyncio.Event().wait()
-        return b""
-
-    monkeypatch.setattr(own_forms, "_PATIENCE", 0.01)
-    monkeypatch.setattr(own_forms, "_body", never)
+    rules = AccessRules(token=token)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    first, second = acting(rules=rules), acting(rules=rules)
     address = link("runs", open_run, "operate", "cancel")
-    answer = acting().post(address, data={}, headers={**OWN, **JSON})
-    assert answer.status_code == 408 and "within 0.01 s" in answer.json()["error"]
+    form = form_of(first, address, **headers)
+    second.cookies = first.cookies
+    sent = {"data": {"form_token": form["form_token"]}, "headers": {**OWN, **JSON, **headers}}
+    assert second.post(address, **sent).status_code == 200
+    assert runs.get(db, open_run).state == "cancelled"
+
+
+def test_a_form_of_another_store_is_not(acting: Acting, db: Database, open_run: str) -> None:
+    address = link("runs", open_run, "operate", "cancel")
+    elsewhere, here = acting(), acting()
+    form = form_of(elsewhere, address)
+    with db.begin() as connection:
+        connection.execute(update(form_key).values(key=b"another store's"))
+    here.cookies = elsewhere.cookies
+    sent = {"data": {"form_token": form["form_token"]}, "headers": {**OWN, **JSON}}
+    assert here.post(address, **sent).status_code == 403
+    assert runs.get(db, open_run).state == "running"
 
 
 def test_who_may_read_may_act_and_nobody_else(

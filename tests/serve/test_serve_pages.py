@@ -31,6 +31,7 @@ from transexplain.store import browsing_items, queueing, runs, schedules, shards
 from transexplain.store.browsing_items import ItemSearch
 from transexplain.store.database import Database
 from transexplain.store.deliveries import Receiver
+from transexplain.store.revisions import open_database
 from transexplain.store.schema import result_part
 from transexplain.store.schema import schedule as schedule_table
 from transexplain.types.items import EntityGroup, ItemFailure
@@ -98,6 +99,35 @@ def test_every_page_has_html_and_the_same_as_json(client: TestClient, run_id: st
         assert {k: v for k, v in beside.items() if k not in moving} == {
             k: v for k, v in by_header.items() if k not in moving
         }
+
+
+@pytest.mark.parametrize(
+    "database", ["db", pytest.param("postgres_url", marks=pytest.mark.postgres)]
+)
+def test_every_json_page_while_a_fleet_works(
+    serve: Serve, database: str, request: pytest.FixtureRequest
+) -> None:
+    """A worker holds a shard, another one waits, and sums of PostgreSQL are not of Python's."""
+    given = request.getfixturevalue(database)
+    url = given if isinstance(given, str) else f"sqlite:///{given.path}"
+    with open_database(url, upgrade=True) as store:
+        over, at_work = biased_run(store), biased_run(store, leave=2)
+        assert write(store, over)
+        assert shards.claim(store, at_work, "worker-1", 60.0)
+        client = serve(url=url)
+        for run_id in (over, at_work):
+            for name, address in addresses(run_id).items():
+                if (run_id, name) != (at_work, "group"):  # found when the run is over
+                    told(client, address)
+        told(client, link("compare", a=over, b=at_work))
+        fleet = told(client, "/fleet")
+        assert [one["name"] for one in fleet["workers"]] == ["worker-1"]
+        assert fleet["shards"]["running"] == 1 and fleet["queued"] == 1
+        row = next(one for one in fleet["running"] if one["id"] == at_work)
+        numbers = [row[name] for name in ("shards", "queued", "in_work", "items", "items_done")]
+        assert [type(one) for one in numbers] == [int] * 5
+        assert (row["queued"], row["in_work"]) == (1, 1) and 0 < row["items_done"] < row["items"]
+        assert client.get("/metrics").status_code == 200
 
 
 @pytest.mark.exhaustive
@@ -404,14 +434,35 @@ def test_what_is_not_there_leads_on(
 
 @pytest.mark.parametrize(
     "words",
-    [("groups", "none"), ("classes", "none"), ("items", "none"), ("groups", "a", "entities", "b")],
+    [
+        ("groups", "none"),
+        ("classes", "none"),
+        ("classes", "none", "clusters"),
+        ("classes", "no <b>such", "clusters"),
+        ("items", "none"),
+        ("groups", "a", "entities", "b"),
+        ("groups", "anns", "entities", "b"),
+        ("groups", "a", "entities", "Ann"),
+    ],
 )
 def test_what_a_run_has_not_leads_back_to_the_run(
     client: TestClient, run_id: str, words: tuple[str, ...]
 ) -> None:
     page = shown(client, link("runs", run_id, *words), 404)
     assert link("runs", run_id) in [attrs.get("href") for _, attrs in page.tags]
+    assert "no <b>such" not in client.get(link("runs", run_id, *words)).text
+    assert client.get(link("runs", run_id, *words, start=7)).status_code == 404
     assert client.get(link("runs", run_id, "items", start="x")).status_code == 422
+
+
+def test_a_class_of_items_alone_is_known(client: TestClient, db: Database) -> None:
+    """Results may not be written yet, and an item may have a class that the plan does not name."""
+    explained = [explained_text(0, "good tea", "positive"), explained_text(1, "bad tea", "odd")]
+    of_run = stored_run(db, explained)
+    for name, status in (("odd", 200), ("odder", 404)):
+        for below in ((), ("clusters",)):
+            address = link("runs", of_run, "classes", name, *below)
+            assert client.get(address).status_code == status, address
 
 
 def test_the_openapi_document_names_every_page(client: TestClient) -> None:

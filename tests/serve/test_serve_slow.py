@@ -80,11 +80,7 @@ def test_a_run_that_works_shows_what_is_saved(client: TestClient, db: Database) 
     assert "the run is not over" in page and 'hx-trigger="every 30s"' in page
 
 
-def test_why_there_are_no_clusters_is_said(client: TestClient, db: Database, run_id: str) -> None:
-    address = link("runs", run_id, "classes", "no <b>such", "clusters")
-    found = ready(client, address)
-    assert "no <b>such" in found["error"] and found["sections"] == {}
-    assert "no <b>such" not in client.get(address).text
+def test_why_there_are_no_clusters_is_said(client: TestClient, db: Database) -> None:
     few = stored_run(db, [explained_text(0, "good tea", "positive")])
     address = link("runs", few, "classes", "positive", "clusters")
     assert ready(client, address)["error"] is None
@@ -128,6 +124,18 @@ def test_what_was_made_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) ->
     assert found.error == "it failed" and not found.waiting and made == ["run-1"]
     monkeypatch.setattr(slow_desk, "_FRESH", -1.0)
     assert desk.found(_job(1), moving=False).waiting, "what failed is tried again later"
+    desk.close()
+
+
+def test_failures_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlowDesk, "_made", lambda *_: "it failed")
+    desk = SlowDesk("sqlite:///none.db")
+    jobs = [_job(number) for number in range(2 * slow_desk._KEPT)]
+    for job in jobs:
+        while desk.found(job, moving=False).at is None:
+            time.sleep(0.001)
+    known = [desk.found(job, moving=False, begin=False).error for job in jobs]
+    assert known == [None] * slow_desk._KEPT + ["it failed"] * slow_desk._KEPT
     desk.close()
 
 

@@ -4,14 +4,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
-
-import uvicorn
 
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from orchestrator.serve.links import link
+from orchestrator.serve.server import bounded_server
 from transexplain.store.database import Database
 
 if TYPE_CHECKING:
@@ -24,10 +23,12 @@ WIDER = "document.documentElement.scrollWidth - document.documentElement.clientW
 @contextmanager
 def listening(url: str, rules: AccessRules | None = None) -> Iterator[str]:
     """The address of a real server over the store at `url`."""
+    rules = rules or AccessRules()
     with Database(url, read_only=True) as store, socket.socket() as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # what is not read stays here
         port.bind(("127.0.0.1", 0))
-        app = application(store, rules or AccessRules())
-        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        running = bounded_server(application(store, rules), rules)
+        running.capture_signals = nullcontext  # a thread gets none
         thread = threading.Thread(target=running.run, kwargs={"sockets": [port]})
         thread.start()
         try:

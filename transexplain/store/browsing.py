@@ -35,7 +35,7 @@ from transexplain.store.result_tables import (
     run_metric,
     run_result,
 )
-from transexplain.store.schema import item, result_part, run, shard
+from transexplain.store.schema import form_key, item, result_part, run, shard
 
 _TABLES = {table.name: table for table in RESULT_TABLES}
 _PLAIN = ("id", "name", "state", "created", "finished", "previous")
@@ -92,6 +92,12 @@ def texts_readable(db: Database) -> bool:
     ]
     with db.read() as connection:
         return bool(connection.execute(select(and_(*may))).scalar_one())
+
+
+def signing_key(db: Database) -> bytes:
+    """What every server over this store signs its forms with."""
+    with db.read() as connection:
+        return bytes(connection.execute(select(form_key.c.key)).scalar_one())
 
 
 def list_page(
@@ -255,6 +261,14 @@ def word_classes(db: Database, run_id: str, limit: int) -> list[tuple[str, str, 
     )
     with db.read() as connection:
         return [(target, name, int(words)) for target, name, words in connection.execute(query)]
+
+
+def has_words(db: Database, run_id: str, class_name: str) -> bool:
+    """Whether the report lists words for a class."""
+    of = class_word.c
+    query = select(of.class_name).where(of.run_id == run_id, of.class_name == class_name)
+    with db.read() as connection:
+        return connection.execute(query.limit(1)).first() is not None
 
 
 def trend(db: Database, name: str, limit: int) -> list[dict[str, Any]]:

@@ -302,10 +302,29 @@ def _engine(url: URL, *, foreign_keys: bool = True, **options: Any) -> Engine:
     if url.get_backend_name() == "postgresql":
         usual = {"connect_timeout": _CONNECT_SECONDS, "options": _SERVER_OPTIONS}
         arguments = {name: value for name, value in usual.items() if name not in url.query}
-        return create_engine(url, connect_args=arguments, pool_pre_ping=True, **options)
+        engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, **options)
+        _plain_numbers(engine)
+        return engine
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **options)
     _sqlite_transactions(engine, foreign_keys)
     return engine
+
+
+def _plain_numbers(engine: Engine) -> None:
+    """Read sums of PostgreSQL, its `numeric`, as int or float: SQLite gives those, JSON takes them.
+
+    No column is a `numeric`.
+    """
+    from psycopg.adapt import Loader
+
+    class Plain(Loader):
+        def load(self, data: Any) -> int | float:
+            digits = bytes(data)
+            return int(digits) if digits.lstrip(b"-").isdigit() else float(digits)
+
+    @event.listens_for(engine, "connect")
+    def register(connection: Any, _record: Any) -> None:
+        connection.adapters.register_loader("numeric", Plain)
 
 
 def _reading_engine(url: URL) -> Engine:

@@ -10,6 +10,7 @@ from transexplain.store.database import Database
 from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.store.schema import (
     fire_delivery,
+    form_key,
     metadata,
     pending_shards,
     result_file,
@@ -31,6 +32,7 @@ WITHOUT: Mapping[Table, frozenset[str]] = {
     schedule_fire: frozenset(),
     schedule_receiver: frozenset(("address",)),
     fire_delivery: frozenset(("error",)),
+    form_key: frozenset(),
 }
 _SECRET: Mapping[Table, frozenset[str]] = {
     schedule: frozenset(("spec",)),

@@ -6,11 +6,15 @@ Times are seconds since the epoch by the database's clock. An item is known insi
 its row in the dataset (`index`), which is shorter than its id and gives reports their order.
 """
 
+import secrets
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    Connection,
     Double,
     ForeignKeyConstraint,
     Index,
@@ -19,6 +23,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
 )
 
 from transexplain.store.columns import AnyText, JsonText, PackedJson
@@ -171,6 +176,15 @@ duty = Table(
     Column("name", Text, primary_key=True),
     Column("until", Double, nullable=False),  # no other process takes it before
 )
+
+#: one row, drawn when the table is made: what all servers over a store sign their forms with
+form_key = Table("form_key", metadata, Column("key", LargeBinary, primary_key=True))
+
+
+@event.listens_for(form_key, "after_create")
+def _draw_key(table: Table, connection: Connection, **_: Any) -> None:
+    connection.execute(table.insert().values(key=secrets.token_bytes(32)))
+
 
 schedule = Table(
     "schedule",
