@@ -289,7 +289,8 @@ def _fault(one: RecordedShard, rows: HeldRows) -> str:
     if one.state != "done" and not there:
         return ""
     if one.digest is None:
-        return "it holds results, and none were saved" if there else "its digest is not there"
+        done = one.state == "done"
+        return "its digest is not there" if done else "it holds results, and none were saved"
     counts = sum(row["items"] for row in rows.parts), len(rows.failed)
     if one.state == "done" and counts != (one.explained, one.failed):
         return (

@@ -46,7 +46,7 @@ def _lost_files(db: Database, run_id: str) -> list[str]:
     try:
         return [one.name for one in sink_files.missing(db, run_id)]
     except ObjectStoreError as error:
-        return [f"all, or none: {error}"]
+        return [f"none of them can be seen ({error})"]
 
 
 def damage(found: UnreadableItems | None) -> str:
@@ -71,8 +71,8 @@ def unreadable_statements(found: UnreadableItems | None) -> Iterator[Statement]:
         more = f" and {found.more_files} more" if found.more_files else ""
         yield Statement(
             kind="problem",
-            text=f"Files of the sink are not there: {', '.join(found.files)}{more}. The results "
-            f"are in the database; `transexplain resume {found.run_id}` writes the files again.",
+            text=f"Files of the sink are missing: {', '.join(found.files)}{more}. The results are "
+            f"in the database; `transexplain resume {found.run_id}` writes the files again.",
         )
 
 
