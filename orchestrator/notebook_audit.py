@@ -28,6 +28,7 @@ from orchestrator.spec.audit_spec import SECTIONS
 from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.errors import WrongKindError
+from transexplain.interpreter import outside_inference_mode
 from transexplain.local_paths import local_path
 from transexplain.registry import require
 from transexplain.remote_paths import AnyPath, any_path
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from transexplain.store.database import Database
 
 
+@outside_inference_mode
 def audit(  # noqa: PLR0913 - keys of a specification
     model: Any,
     data: Any,
@@ -122,7 +124,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
     spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
     prepared = prepare_audit(spec, settings, model=given)
     for warning in prepared.warnings:
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=3)
     return _run(prepared, settings, progress=progress, in_memory=given is not None)
 
 
@@ -166,9 +168,9 @@ def _run(
             raise
         summary, total = summarised(db, run_id)
         if not summary.whole:
-            warnings.warn(summary.headline[0].text, stacklevel=3)
+            warnings.warn(summary.headline[0].text, stacklevel=4)
         elif exit_code(db, run_id):
-            warnings.warn(_TOO_MANY, stacklevel=3)
+            warnings.warn(_TOO_MANY, stacklevel=4)
         keep(db, summary, total)
     return AuditResult(
         run_id=run_id,

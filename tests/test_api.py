@@ -484,6 +484,11 @@ def _every_call(folder: Path) -> dict[str, Callable[[], Any]]:
         "wrap": lambda: te.explain(te.wrap(model().module, tokenizer=wordpiece()), "a film", "gae"),
         "evaluate": lambda: te.evaluate(model(), ["a good film"], metrics="activation"),
         "explain_by_methods": lambda: te.explain_by_methods(model(), "nice", methods="smoothgrad"),
+        "audit": lambda: (
+            te.audit(
+                model(), ["a film", "nice"], database=folder / "runs.db", progress=False
+            ).groups.columns
+        ),
         "explain_answers": lambda: te.explain_answers(language(), "a film"),
         "attribute_context": lambda: te.attribute_context(language(), parts, target="generate:2"),
         "explain_similarity": lambda: te.explain_similarity(

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -18,6 +19,7 @@ from faulty_s3 import BUCKET, FaultyS3
 from gcp_storage_emulator.server import create_server
 
 from transexplain.errors import ConfigurationError, ObjectStoreError, RemoteFileError
+from transexplain.remote_batches import write_all
 from transexplain.remote_files import (
     RangeReader,
     check_url,
@@ -293,3 +295,24 @@ def test_a_process_that_is_made_afterwards_reads_too(s3: FaultyS3, way: str) -> 
     assert process.exitcode == 0
     assert answer.get() == b"0123"
     assert read(url) == b"0123"
+
+
+def test_files_are_made_no_further_ahead_than_a_few_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[str] = []
+    ahead = []
+
+    def write(url: str, content: bytes) -> None:
+        time.sleep(0.1)
+        written.append(url)
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        for number in range(200):
+            ahead.append(number - len(written))
+            yield f"memory://{number}", b""
+
+    monkeypatch.setattr("transexplain.remote_batches.write", write)
+    write_all(files())
+    assert len(written) == 200
+    assert max(ahead) < 50

@@ -9,12 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 _ALLOCATIONS = 50_000  #: records made between two garbage collections; Python's default is 700
 #: seconds after which a thread lets another one run: who comes back from a device has a batch to
 #: begin, and would wait for Python's usual 5 ms while the records of the last one are made
 _TURN = 0.0005
 
+_Of = ParamSpec("_Of")
+_Gives = TypeVar("_Gives")
 Change = Callable[[], AbstractContextManager[None]]
 
 
@@ -67,3 +71,16 @@ def short_turns() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+def outside_inference_mode(function: Callable[_Of, _Gives]) -> Callable[_Of, _Gives]:
+    """The function with gradients to be had, as torch's decorator; torch is imported on call."""
+
+    @wraps(function)
+    def called(*args: _Of.args, **keys: _Of.kwargs) -> _Gives:
+        import torch
+
+        with torch.inference_mode(False):
+            return function(*args, **keys)
+
+    return called

@@ -227,3 +227,45 @@ def test_a_decoder_without_a_padding_token_names_the_remedy() -> None:
     alone = [te.explain(wrap(module, tokenizer=reads), text)[0] for text in texts]
     for one, other in zip(together, alone, strict=True):
         assert one.logit == pytest.approx(other.logit, abs=1e-5)
+
+
+class ReadTwice(nn.Module):
+    """Its encoder reads every text forwards and backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = bert()
+        self.encoder, self.head = whole.bert, nn.Linear(2 * whole.config.hidden_size, 2)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        passes = [
+            self.encoder(ids, attention_mask=mask).last_hidden_state.mean(1)
+            for ids, mask in ((input_ids, attention_mask), (input_ids.flip(1), attention_mask))
+        ]
+        return self.head(torch.cat(passes, dim=1))
+
+
+@pytest.mark.parametrize("method", ["lrp", "integrated-gradients"])
+def test_a_text_that_is_also_read_beside_the_input_layer_is_noted(method: str) -> None:
+    (twice,) = te.explain(wrap(ReadTwice().eval(), tokenizer=wordpiece()), "a good film", method)
+    (once,) = te.explain(wrap(bert(), tokenizer=wordpiece()), "a good film", method)
+    assert any("of the first pass" in note for note in twice.notes)
+    assert not any("of the first pass" in note for note in once.notes)
+
+
+class AlwaysDropping(nn.Module):
+    """Dropout that no mode turns off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole = bert()
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        pooled = self.whole.bert(input_ids, attention_mask=attention_mask).pooler_output
+        return self.whole.classifier(nn.functional.dropout(pooled, 0.5))
+
+
+def test_a_model_whose_every_pass_differs_is_refused_before_any_method_explains_it() -> None:
+    with pytest.raises(ModelLoadError, match="dropout is on in eval mode"):
+        wrap(AlwaysDropping().eval(), tokenizer=wordpiece())
+    wrap(bert().train(), tokenizer=wordpiece())  # whose dropout eval mode turns off

@@ -260,7 +260,13 @@ def explain_at_input_layer(
             ]
         return SeedRelevance(positions, notes=notes, features=places)
 
-    mark = CommonFields(method=method, at=passed.at, unit=unit, double=is_double(passed.start))
+    mark = CommonFields(
+        method=method,
+        at=passed.at,
+        unit=unit,
+        double=is_double(passed.start),
+        notes=passed.model.notes_at(passed.at),
+    )
     return explain_targets(passed.batch, passed.logits, resolve, take, mark)
 
 

@@ -101,6 +101,7 @@ class CommonFields:
     at: str
     unit: Unit
     double: bool = False  #: relevance in float64, as the model computes; else float32
+    notes: tuple[str, ...] = ()  #: of all
 
 
 #: coefficients of the targets, shaped as the logits, and whether this is the last call ->
@@ -257,7 +258,7 @@ def _record(
         text=encoded.item.text,
         second_at=encoded.item.second_at,
         prefix_relevance=prefix,
-        notes=(target.note, *notes) if target.note else tuple(notes),
+        notes=(*filter(None, [target.note]), *mark.notes, *notes),
         positions=target.positions,
         truncated=encoded.truncated,
     )

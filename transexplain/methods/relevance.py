@@ -178,6 +178,7 @@ def explain_by(
             at=input_layer,
             unit=rules.unit,
             double=passes.logits.dtype == torch.float64,
+            notes=model.notes_at(input_layer),
         )
         take = partial(_one_pass, passes, places)
         return explain_targets(batch, logits, resolve, take, mark)

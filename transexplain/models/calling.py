@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import BaseTorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.interpreter import shared
@@ -148,9 +148,29 @@ _WRAPPERS = {
 
 
 def logits_of(module: nn.Module, caller: Caller, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits (B, C) of a plain forward pass."""
-    with torch.no_grad(), eval_mode(module):
+    """Logits (B, C) of a plain forward pass; ModelLoadError where dropout is on in eval mode."""
+    with torch.no_grad(), eval_mode(module), _WithoutDropout():
         return caller(module, inputs)
+
+
+class _WithoutDropout(TorchFunctionMode):
+    """Refuses a model whose every pass gives other numbers."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if "dropout" in getattr(func, "__name__", ""):
+            probability, training = (
+                kwargs.get(name, args[place] if len(args) > place else default)
+                for name, place, default in (("p", 1, 0.5), ("training", 2, True))
+            )
+            if probability and training and kwargs.get("train", True):
+                raise ModelLoadError(
+                    f"{func.__name__} is on in eval mode, so each pass gives other numbers: call "
+                    "it with training=self.training"
+                )
+        return func(*args, **kwargs)
 
 
 DTYPES = {

@@ -41,6 +41,7 @@ class Sites:
     layout: Layout = "sequence"  #: of the block's input
     embeddings: tuple[nn.Module, ...] = ()  #: word embedding, and what shares its table
     words_layout: Layout = "sequence"  #: of the embedding's output
+    whole: bool = True  #: the logits follow from the block's input alone
 
 
 def find_blocks(module: nn.Module) -> list[tuple[str, nn.Module]]:

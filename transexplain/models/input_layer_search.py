@@ -301,7 +301,7 @@ def text_sites(
         fitting.append(found)
     if words and (not fitting or probe.is_cut(with_words, "words")):
         return with_words
-    return fitting[0] if fitting else None
+    return replace(fitting[0], whole=False) if fitting else None
 
 
 def first_sites(module: nn.Module, embeddings: tuple[nn.Module, ...]) -> Sites:

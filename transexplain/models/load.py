@@ -270,7 +270,7 @@ def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedMo
         warnings.warn(
             f"{type(source).__name__} is {str(number).removeprefix('torch.')}, which is slow and "
             "coarse on the CPU: model.float() makes it float32",
-            stacklevel=3,
+            stacklevel=4,
         )
     try:
         return wrap(source, **_readers(source, reader))

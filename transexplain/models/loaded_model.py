@@ -233,6 +233,16 @@ class LoadedModel:
             names.append(_INPUT_LAYER[self.modality])
         return tuple(names)
 
+    def notes_at(self, at: str) -> tuple[str, ...]:
+        """What a reader has to know of relevance at an input layer."""
+        sites = self.sites
+        if at != "encoder" or sites.whole:
+            return ()
+        return (
+            f"the model also reads this item beside {sites.block_name}, its input layer: relevance "
+            "is of the first pass through it alone, and the rest is among the biases",
+        )
+
     def encode(
         self,
         items: Sequence[Item],
