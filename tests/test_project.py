@@ -158,15 +158,17 @@ def test_the_wheel_holds_the_four_packages() -> None:
 def test_compose_publishes_only_views_to_this_host_and_pins_every_image() -> None:
     services = COMPOSE["services"]
     needed = {"postgres", "redis", "migrate", "worker", "worker-gpu", "beat", "submit"}
-    assert needed | {"metrics", "flower"} <= set(services)
+    assert needed | {"serve", "metrics", "flower"} <= set(services)
     for name, service in services.items():
         published = service.get("ports", [])
         assert all(port.startswith("127.0.0.1:") for port in published), name
         assert not published or service["profiles"] == [name], f"{name} publishes unasked"
         assert re.search(r":\d+\.\d+", service["image"]), name
-    for name in ("postgres", "redis", "worker", "metrics"):
+    for name in ("postgres", "redis", "worker", "serve", "metrics"):
         assert "healthcheck" in services[name]
-    assert f":9464{READY_PATH}" in services["metrics"]["healthcheck"]["test"][-1]
+    for name, port in (("serve", 8321), ("metrics", 9464)):
+        assert services[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
+        assert f":{port}{READY_PATH}" in services[name]["healthcheck"]["test"][-1]
     assert services["worker-gpu"]["profiles"] == ["gpu"]
     assert services["submit"]["profiles"] == ["submit"]
 
@@ -187,7 +189,7 @@ def test_compose_takes_passwords_from_files() -> None:
 
 
 def test_compose_starts_verbs_that_exist() -> None:
-    for name in ("migrate", "worker", "worker-gpu", "submit", "metrics"):
+    for name in ("migrate", "worker", "worker-gpu", "submit", "serve", "metrics"):
         service = COMPOSE["services"][name]
         words = [*service.get("entrypoint", ["transexplain"]), *service["command"]]
         assert words[0] == "transexplain"

@@ -368,10 +368,11 @@ def work_and_report(
 
     Ctrl-C and SIGTERM end the work between two batches; the run resumes.
     """
-    from orchestrator.dispatch.finish import exit_code, report
+    from orchestrator.dispatch.finish import check_folder, exit_code, report
     from orchestrator.dispatch.stopping import stopping
     from transexplain.store import runs
 
+    check_folder(report_dir, run_id)
     before = runs.progress(store, run_id)
     done = before.items_done + before.items_failed
     try:

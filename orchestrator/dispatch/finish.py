@@ -1,5 +1,6 @@
 """Finishes a run: writes its reports, prints its findings, and chooses the exit code."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,18 @@ def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> tuple[
         return str(EVALUATION_REPORTS.load("json")(table)), _code(table)
     summary = wanted.summary(db, run_id)
     return str(REPORTS.load("json")(summary)), _code(summary)
+
+
+def check_folder(folder: AnyPath, run_id: str) -> None:
+    """Raise ConfigurationError where this user can write no report: not after hours of work."""
+    if not isinstance(folder, Path):
+        return
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise ConfigurationError(
+            f"cannot write the report into {folder}: {there} is no folder that this user may write "
+            f"to. Choose another: transexplain resume {run_id} --out FOLDER"
+        )
 
 
 def _code(found: Summary | EvaluationSummary) -> int:

@@ -50,6 +50,24 @@ def test_run_status_report(call, tmp_path: Path) -> None:
     assert call("cancel", "latest") == (0, f"run {state['run_id']} was done already\n")
 
 
+@pytest.mark.parametrize("place", ["closed", "closed/below", "file", "file/below"])
+def test_a_report_that_could_not_be_written_is_refused_before_the_work(
+    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "file").touch()
+    access = os.access  # whoever is root may write anywhere
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != "closed" and access(path, mode)
+    )
+    code, printed = call("run", str(make_audit(tmp_path)), "--out", place)
+    assert code == 2 and place.partition("/")[0] in printed
+    (state,) = json.loads(call("status", "--json")[1])
+    assert state["items_done"] == 0
+    assert call("resume", state["run_id"], "--out", "open")[0] == 0, "it goes on"
+    assert list((tmp_path / "open").glob("tiny-*.html"))
+
+
 def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> None:
     code, printed = call("validate", str(make_audit(tmp_path)))
     assert code == 0 and "ok: 40 items in 5 shards" in printed

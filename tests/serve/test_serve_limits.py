@@ -16,6 +16,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+import yaml
 from fresh_stores import fresh_store
 from served_pages import listening
 
@@ -25,6 +26,7 @@ from transexplain.store.database import Database
 
 TOKEN = "a-token-of-thirty-two-characters"
 FILES = 1024
+ROOT = Path(__file__).resolve().parents[2]
 HOST = b"Host: localhost\r\n"
 HEAD = b"GET /healthz HTTP/1.1\r\n" + HOST
 POST = b"POST /login HTTP/1.1\r\n" + HOST
@@ -49,16 +51,20 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """`serve` with a login and 1,024 files that it may open."""
+    """The command of docker-compose.yml, with 1,024 files that it may open."""
     folder = tmp_path_factory.mktemp("limits")
     fresh_store(folder / "store.db").close()
     (folder / "token").write_text(TOKEN)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    command = compose["services"]["serve"]["command"]
+    assert {"0.0.0.0", "/run/secrets/serve_token"} < set(command)
     words = ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", sys.executable, "-m"]
-    words += ["orchestrator.cli", "serve", "--port", str(port), "--db"]
-    words += [f"sqlite:///{folder / 'store.db'}", "--token-file", str(folder / "token")]
+    words += ["orchestrator.cli", *command, "--port", str(port)]
+    words += ["--db", f"sqlite:///{folder / 'store.db'}"]
+    words = [one.replace("/run/secrets/serve_token", str(folder / "token")) for one in words]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     found = Running(port, process.pid, folder / "log")
