@@ -8,6 +8,7 @@ else lies on a queue is refused before Celery sees it, see `message_guard`.
 import os
 import ssl
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -62,6 +63,7 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     app = Celery("transexplain", broker=settings.broker_url, amqp=GuardedAmqp)
     app.settings = settings
     app.on_refused = on_refused or log_refusal
+    app.connected = threading.Event()  # its worker has a broker
     app.conf.update(_defaults(settings))
     if module := os.environ.get("CELERY_CONFIG_MODULE"):
         app.conf.update(_settings_in(module))
@@ -74,6 +76,7 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
         kept = app.conf[name] if isinstance(value, dict) and app.conf[name] else {}
         app.conf[name] = {**kept, **value} if isinstance(value, dict) else value
     app.steps["worker"].add("workers.device_worker:ShardStep")
+    app.steps["consumer"].add("workers.device_worker:BrokerStep")
     app.user_options["worker"].update(_WORKER_OPTIONS)
     return app
 

@@ -21,7 +21,9 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
    back, uncounted.
 """
 
+import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -35,12 +37,14 @@ from transexplain.interpreter import few_collections
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
+from transexplain.store.recorded import failure_kinds
 from transexplain.store.runs import Claim
-from transexplain.types.observer import NO_CAUTION
+from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, ShardResult, device_class
-from workers import logs, tracing
+from workers import fresh_process, logs, tracing
 from workers.device_turns import Device, Watch
 from workers.fair_turns import FairTurns
+from workers.fresh_process import Death, FreshProcessDiedError, Job
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
 from workers.read_ahead import ReadAhead, Waiting
@@ -52,12 +56,14 @@ if TYPE_CHECKING:
     from transexplain.auditing.explained_shard import Unfinished
     from transexplain.models.loaded_model import LoadedModel
 
+log = logging.getLogger(__name__)
 
 End = Literal["nothing", "done", "stopped", "failed", "fenced"]
 #: seconds in which a signal for a whole group of processes reaches this one, too
 _SIGNALS = 0.5
-
-
+#: kinds of failures that may lie in the process, so that a fresh one may not have them
+_OF_THE_PROCESS = ("model-error", "out-of-memory")
+_ONCE_MORE = 100  #: items of a run that a fresh process tries again
 #: plans that are kept beside the newest: runs take turns
 _PLANS = 15
 
@@ -87,6 +93,7 @@ class Workbench:
     closing: Callable[[str, threading.Event], None] | None = None
     turns: FairTurns | None = None  #: who else may be served than a message names; None: nobody
     _plans: dict[str, AuditPlan] = field(default_factory=dict)
+    _tried: Counter[str] = field(default_factory=Counter)  #: run -> items that had a second try
     _readers: ReaderPool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -131,20 +138,26 @@ class Workbench:
         except FencedError:
             return "fenced"
         except ReaderDiedError as died:
-            return self._blamed(claim, died)
+            ids = ids_of(self.plan(claim.run_id).dataset, died.rows)
+            return self._died(claim, Death(cause=died.cause, items=ids))
+        except FreshProcessDiedError as died:
+            return self._died(claim, died.death)
         except DatabaseError:
             raise  # nothing can be written down now
         except Exception as error:  # noqa: BLE001 - written to the shard's row, seen in `status`
             shards.fail(self.db, claim, f"{type(error).__name__}: {error}", traceback_of(error))
             return "failed"
 
-    def _blamed(self, claim: Claim, died: ReaderDiedError) -> End:
-        """The end of a shard whose items killed the process that read them, or were with it."""
+    def _died(self, claim: Claim, death: Death) -> End:
+        """The end of a shard whose items killed the process that had them, or were with it."""
         if self.stop.wait(_SIGNALS):  # whoever ends this process may have ended that one first
             shards.give_back(self.db, claim)
             return "stopped"
-        ids = ids_of(self.plan(claim.run_id).dataset, died.rows)
-        shards.hang(self.db, claim, ids, f"attempt {claim.attempt}: {died.cause}")
+        shards.hang(
+            *(self.db, claim, death.items, f"attempt {claim.attempt}: {death.cause}"),
+            death.traceback,
+            convicted=death.convicts,
+        )
         return "failed"
 
     def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
@@ -170,6 +183,8 @@ class Workbench:
                     with self.meter.finishing(), tracing.span("finish"):
                         result = unfinished()
                     keeper.touch()
+                    result = self._tried_again(claim, keeper, result)
+                    keeper.touch()
                     with self.meter.committing(), tracing.span("commit"):
                         keeper.saving()
                         closed = self._commit(claim, result)
@@ -191,6 +206,9 @@ class Workbench:
 
     def _computed(self, claim: Claim, keeper: LeaseKeeper) -> "Unfinished":
         plan = self.plan(claim.run_id)
+        if claim.caution.accused and plan.task != "imported":
+            self.models.clear()
+            return self._afresh(claim, keeper, claim.caution)
         with self.meter.loading(), tracing.span("load"):
             readers = None if plan.task == "imported" else self.readers(plan)
             model = model_for(plan, self.models)
@@ -205,23 +223,80 @@ class Workbench:
             if prepared is not None:
                 stack.callback(prepared.close)
 
-            def call(watch: Watch) -> "Unfinished":
-                self.meter.shard_begun(claim.run_id)
-                try:
-                    with tracing.span("explain"), tracing.batches(watch) as observer:
-                        unfinished = compute(
-                            *(plan, claim.shard, model),
-                            observer=observer,
-                            caution=claim.caution,
-                            items=items,
-                            prepared=prepared,
-                        )
-                finally:
-                    self.meter.shard_ended()
-                    spent = self.meter.device_seconds()
-                return lambda: replace(unfinished(), device=spent)
+            def explain(observer: Observer) -> "Unfinished":
+                return compute(
+                    *(plan, claim.shard, model),
+                    observer=observer,
+                    caution=claim.caution,
+                    items=items,
+                    prepared=prepared,
+                )
 
-            return self.device.compute(claim, keeper, call)
+            return self._on_device(claim, keeper, explain)
+
+    def _on_device(
+        self, claim: Claim, keeper: LeaseKeeper, explain: "Callable[[Observer], Unfinished]"
+    ) -> "Unfinished":
+        def call(watch: Watch) -> "Unfinished":
+            self.meter.shard_begun(claim.run_id)
+            try:
+                with tracing.span("explain"), tracing.batches(watch) as observer:
+                    unfinished = explain(observer)
+            finally:
+                self.meter.shard_ended()
+                spent = self.meter.device_seconds()
+            return lambda: replace(unfinished(), device=spent)
+
+        return self.device.compute(claim, keeper, call)
+
+    def _afresh(self, claim: Claim, keeper: LeaseKeeper, caution: Caution) -> "Unfinished":
+        """The shard computed in a fresh process; raises FreshProcessDiedError."""
+        import torch
+
+        plan = self.plan(claim.run_id)
+        job = Job(
+            plan=plan,
+            shard=claim.shard,
+            caution=caution,
+            device=self.models.device_of(plan.model),
+            deadline=self.settings.item_deadline,
+            threads=torch.get_num_threads(),
+        )
+
+        def alive() -> None:
+            keeper.touch()
+            self.device.moved()
+
+        def explain(observer: Observer) -> "Unfinished":
+            result = fresh_process.computed(job, observer, alive)
+            return lambda: result
+
+        return self._on_device(claim, keeper, explain)
+
+    def _tried_again(self, claim: Claim, keeper: LeaseKeeper, result: ShardResult) -> ShardResult:
+        """The result, from a fresh process where the model failed here on a few items.
+
+        It may lie in this process. At most `_ONCE_MORE` items of a run have a second try.
+        """
+        from transexplain.explaining import Stopped
+
+        caution, plan = claim.caution, self.plan(claim.run_id)
+        failed = {one.item_id for one in result.failures if one.kind in _OF_THE_PROCESS}
+        if not failed or caution.accused or plan.task == "imported":
+            return result
+        kinds = failure_kinds(self.db, claim.run_id)
+        final = sum(kinds.get(kind, 0) for kind in _OF_THE_PROCESS)
+        if len(failed) + max(final, self._tried[claim.run_id]) > _ONCE_MORE:
+            return result
+        self._tried[claim.run_id] += len(failed)
+        try:
+            again = self._afresh(claim, keeper, replace(caution, alone=caution.alone | failed))()
+        except (Stopped, FencedError, DatabaseError):
+            raise
+        except Exception as error:  # noqa: BLE001 - then what is known already is the result
+            log.warning("not tried again in a fresh process: %s", error)
+            return result
+        return again if len(again.failures) <= len(result.failures) else result
 
     def _prepared(
         self, plan: AuditPlan, claim: Claim, model: "LoadedModel", items: ReadAhead

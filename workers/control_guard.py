@@ -5,6 +5,7 @@ or none: a pattern would be a sender's regular expression. What passes is writte
 """
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,15 +26,16 @@ from workers.message_guard import (
 
 EVENTS = ".celeryev"  #: in the names of exchanges and queues of events
 _MAILBOX = ".pidbox"
-#: what a worker accepts: to report what it does, leave a task or take fewer; not to end
+#: what a worker accepts: to report what it does, or what another command undoes (`rate_limit`,
+#: events) or `transexplain retry` (`revoke`). Not `cancel_consumer`: only a restart undoes it
 COMMANDS = frozenset(
     (
         *("active", "active_queues", "clock", "hello", "ping", "query_task", "registered"),
         *("reserved", "revoked", "scheduled", "stats"),
-        *("cancel_consumer", "disable_events", "enable_events", "heartbeat"),
-        *("rate_limit", "revoke", "terminate"),
+        *("disable_events", "enable_events", "heartbeat", "rate_limit", "revoke", "terminate"),
     )
 )
+_RATE = re.compile(r"0|\d{1,6}/[smh]")  #: others end in arithmetic that ends the worker
 _HEADERS: Mapping[str, type | tuple[type, ...]] = {
     "clock": int,
     "expires": (int, float),
@@ -93,6 +95,10 @@ def read_control(
         return Refusal(reason="arguments", detail=f"{shown(str(error))}; remote control")
     if isinstance(content, _Command) and content.method not in COMMANDS:
         return Refusal(reason="task", detail=f"{shown(content.method)} is no known command")
+    if isinstance(content, _Command) and content.method == "rate_limit":
+        rate = (content.arguments or {}).get("rate_limit")
+        if not _RATE.fullmatch(str(rate)):
+            return Refusal(reason="arguments", detail=f"{shown(rate)} is no rate, such as 60/m")
     kept = {
         key: value for key, kind in _HEADERS.items() if isinstance(value := headers.get(key), kind)
     }

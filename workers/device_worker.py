@@ -39,7 +39,7 @@ from workers.device_pool import DevicePool
 from workers.device_turns import Device
 from workers.fair_turns import FairTurns
 from workers.heartbeat import free_dead, worker_name
-from workers.idle_watch import EXIT_IDLE, IdleWatch
+from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, IdleWatch
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
 from workers.queue_names import MODALITIES, queue_of, queues_for
@@ -93,7 +93,8 @@ def run_worker(
     chosen = asdict(options)
     del chosen["modalities"], chosen["log_format"]
     logs.for_process(worker=name)
-    worker = make_app(settings).Worker(
+    app = make_app(settings)
+    worker = app.Worker(
         hostname=f"{name}@%h",
         queues=queues_for(settings, modalities=options.modalities),
         without_gossip=True,
@@ -104,6 +105,9 @@ def run_worker(
     )
     worker.start()
     code = int(worker.exitcode or 0)
+    if code == 0 and options.until_idle is not None and not app.connected.is_set():
+        log.error("this worker was ended while it had no broker")
+        return EXIT_AWAY
     return 0 if code == EXIT_IDLE and not supervised else code
 
 
@@ -160,23 +164,26 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         worker_ready.connect(self._ready, weak=False)
         task_revoked.connect(self._shard_task.on_revoked, weak=False)
         self._bench, self._leave = bench, pool.leave
-        self._idle = self._idle_watch(db, settings, turns, pool)
+        self._idle = self._idle_watch(app, db, turns, pool)
 
     def _idle_watch(
-        self, db: Database, settings: Settings, turns: FairTurns, pool: DevicePool
+        self, app: Celery, db: Database, turns: FairTurns, pool: DevicePool
     ) -> IdleWatch | None:
         if self._options.until_idle is None:
             return None
         return IdleWatch(
             linger=self._options.until_idle,
             in_hand=lambda: pool.in_hand,
+            connected=app.connected.is_set,
             waits=partial(turns.any_waits, db, self._name),
-            sweep=partial(load(_SWEEP), db, settings),
-            end=partial(pool.leave, EXIT_IDLE),
+            sweep=partial(load(_SWEEP), db, app.settings),
+            end=pool.leave,
         )
 
     def start(self, worker: Any) -> None:
-        """All is prepared already."""
+        """All is prepared already; the next step waits for the broker."""
+        if self._idle is not None:
+            self._idle.start()
 
     def stop(self, worker: Any) -> None:
         """Close what `start` created, after the tasks that are under way."""
@@ -198,8 +205,6 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         else:
             self._end_between_batches(signal.SIGINT)
-        if self._idle is not None:
-            self._idle.start()
 
     def _end_between_batches(self, number: signal.Signals) -> None:
         """On this signal work ends after its batch, then the worker; on a second one at once."""
@@ -214,6 +219,21 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
                 previous(received, frame)
 
         signal.signal(number, handler)
+
+
+class BrokerStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """The part of Celery's consumer that knows whether there is a connection to the broker."""
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def start(self, consumer: Any) -> None:
+        """There is one."""
+        consumer.app.connected.set()
+
+    def stop(self, consumer: Any) -> None:
+        """It is lost, or the worker ends."""
+        if state.should_stop in (None, False):
+            consumer.app.connected.clear()
 
 
 #: names of the options that Celery hands on to the step

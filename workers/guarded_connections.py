@@ -9,8 +9,9 @@ the transport; Celery sees only what the guard has written again.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from queue import Empty
 from struct import pack_into
 from typing import Any
 
@@ -21,13 +22,16 @@ from amqp.method_framing import frame_handler  # type: ignore[import-untyped]
 from celery.app.amqp import AMQP
 from kombu.transport import pyamqp, redis
 from kombu.utils.encoding import bytes_to_str
+from redis import StrictRedis
+from redis.exceptions import ResponseError
 
 from transexplain.errors import ConfigurationError
 from workers import control_guard, message_guard
-from workers.message_guard import Refusal, ShardMessage
+from workers.message_guard import Refusal, ShardMessage, shown
 
 log = logging.getLogger(__name__)
 
+_FOR_EVER = -1  #: Redis' answer for a key that has no end
 OnRefused = Callable[[Refusal], None]
 
 _METHOD, _HEADER, _BODY = 1, 2, 3  #: kinds of AMQP frames
@@ -40,12 +44,79 @@ def log_refusal(refusal: Refusal) -> None:
     log.warning("message refused, %s", refusal)
 
 
-class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu has no types
+def _type_of(name: str) -> str:
+    """What kombu keeps in the key of this name."""
+    if name.startswith("_kombu.binding"):
+        return "zset" if name == redis.Channel.keyprefix_binding_deadlines else "set"
+    return {"unacked": "hash", "unacked_index": "zset", "unacked_mutex": "string"}.get(name, "list")
+
+
+class _Mending:
+    """Commands that pass where a key holds what it never should: anybody may have written it.
+
+    Such a key is deleted, and the command sent again. Nothing is lost: the truth is in SQL.
+    """
+
+    global_keyprefix: str
+    connection_pool: Any
+    on_refused: OnRefused
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """As the client's."""
+        execute = super().execute_command  # type: ignore[misc]
+        try:
+            return execute(*args, **options)
+        except ResponseError as error:
+            self.mend(error, self._prefix_args(args))  # type: ignore[attr-defined]
+        return execute(*args, **options)
+
+    def mend(self, error: ResponseError, keys: Iterable[Any]) -> None:
+        """Delete those of these keys that are of a wrong type; raises an error of another kind."""
+        if "WRONGTYPE" not in str(error):
+            raise error
+        client = StrictRedis(connection_pool=self.connection_pool)
+        for key in {one for one in keys if str(one).startswith(self.global_keyprefix)}:
+            name = str(key)[len(self.global_keyprefix) :]
+            held = bytes_to_str(client.type(key))
+            if held not in ("none", _type_of(name)):
+                client.delete(key)
+                detail = f"{shown(name)} held a {held}, and is deleted: it is a {_type_of(name)}"
+                self.on_refused(Refusal(reason="wrong-type", detail=detail))
+
+
+class _RedisPipeline(_Mending, redis.PrefixedRedisPipeline):  # type: ignore[misc]
+    """A client's pipeline that is sent again where a key was of a wrong type."""
+
+    def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
+        self.on_refused = on_refused
+        super().__init__(*args, **kwargs)
+
+    def execute(self, raise_on_error: bool = True) -> Any:
+        """As the client's."""
+        commands = list(self.command_stack)
+        try:
+            return super().execute(raise_on_error)
+        except ResponseError as error:
+            self.mend(error, (one for args, _ in commands for one in args))
+        for args, options in commands:
+            self.pipeline_execute_command(*args, **options)
+        return super().execute(raise_on_error)
+
+
+class _RedisClient(_Mending, redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu has no types
     """A client whose blocking read returns valid messages only, or nothing as after its timeout."""
 
     def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
-        self._on_refused = on_refused
+        self.on_refused = on_refused
         super().__init__(*args, **kwargs)
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> _RedisPipeline:
+        """A pipeline with the same guard."""
+        return _RedisPipeline(
+            *(self.connection_pool, self.response_callbacks, transaction, shard_hint),
+            global_keyprefix=self.global_keyprefix,
+            on_refused=self.on_refused,
+        )
 
     def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
         answer = super().parse_response(connection, command_name, **options)
@@ -55,7 +126,7 @@ class _RedisClient(redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu ha
         queue, _, priority = key.decode().partition(redis.Channel.sep)
         reframed = _reframed(queue, frame, priority)
         if isinstance(reframed, Refusal):
-            self._on_refused(reframed)  # this answer removed it from the queue
+            self.on_refused(reframed)  # this answer removed it from the queue
             return None
         return key, reframed
 
@@ -71,6 +142,14 @@ def _reframed(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
 
 class _RedisQoS(redis.QoS):  # type: ignore[misc]
     """Unacknowledged deliveries, which kombu keeps in Redis, where anybody may have added some."""
+
+    def restore_visible(self, *args: Any, **options: Any) -> None:
+        """Put back what is overdue; a lock that nobody of ours has taken does not prevent it."""
+        with self.channel.conn_or_acquire() as client:
+            key = f"{client.global_keyprefix}{self.unacked_mutex_key}"
+            if client.ttl(key) == _FOR_EVER:
+                client.delete(self.unacked_mutex_key)
+        super().restore_visible(*args, **options)
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         """Put one back on its queue; an invalid one is dropped, or no other would come back."""
@@ -90,6 +169,20 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
     QoS = _RedisQoS
     from_transport_options = (*redis.Channel.from_transport_options, "on_refused")
     on_refused: OnRefused = staticmethod(log_refusal)
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Receive a message; none where a queue's key is of a wrong type, which is deleted."""
+        client = self.client
+        try:
+            return super()._brpop_read(**options)
+        except ResponseError as error:
+            keys = (
+                f"{self.global_keyprefix}{self._q_for_pri(queue, priority)}"
+                for queue in self.active_queues
+                for priority in self.priority_steps
+            )
+            client.mend(error, keys)
+            raise Empty from None
 
     def _handle_message(self, client: Any, r: Any) -> Any:
         """Receive what was published to all (remote control, events); nothing if refused."""

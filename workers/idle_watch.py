@@ -10,29 +10,34 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from transexplain.errors import BrokerError, DatabaseError
+from transexplain.errors import BrokerError, DatabaseError, InfrastructureError
 
 log = logging.getLogger(__name__)
 
 #: exit status of a supervised process that found nothing to do: its place stays empty
 EXIT_IDLE = 72
+EXIT_AWAY = InfrastructureError.exit_code
 _EVERY = 2.0  #: seconds between two looks
+#: seconds that broker or database may be away: a restart, or a standby that takes over
+PATIENCE = 120.0
 
 
 @dataclass(kw_only=True, slots=True)
 class IdleWatch:
     """A thread that calls `end`, once, after `linger` seconds in which nothing was to be done.
 
-    Where shards wait and this worker has none in hand their messages may be lost: it sweeps. While
-    the database is away nothing is known, and the worker stays.
+    Where shards wait and this worker has none in hand their messages may be lost: it sweeps. Where
+    the broker or the database is away for `patience` seconds it ends, too, with status 4.
     """
 
     linger: float
     in_hand: Callable[[], bool]  #: whether this worker has a task under way
+    connected: Callable[[], bool]  #: whether it has a broker
     waits: Callable[[], bool]  #: whether a shard waits that it could take; may raise DatabaseError
     sweep: Callable[[], object]  #: sends lost messages again; may raise BrokerError
-    end: Callable[[], None]
+    end: Callable[[int], None]  #: receives the status
     every: float = _EVERY
+    patience: float = PATIENCE
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -48,23 +53,35 @@ class IdleWatch:
             self._thread.join()
 
     def _watch(self) -> None:
-        idle_since = time.monotonic()
+        idle_since = there_at = time.monotonic()
         pause = min(self.every, max(0.05, self.linger))
         while not self._over.wait(pause):
-            if not self._is_idle():
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since >= self.linger:
+            try:
+                idle = self._is_idle()
+            except (DatabaseError, BrokerError) as error:
+                idle_since, away = time.monotonic(), time.monotonic() - there_at
+                log.warning(
+                    "whether shards wait is not known, or no message can be sent: %s", error
+                )
+                if away >= self.patience:
+                    log.error("away for %.0f s: this worker ends", away)
+                    self.end(EXIT_AWAY)
+                    return
+                continue
+            there_at = time.monotonic()
+            if not idle:
+                idle_since = there_at
+            elif there_at - idle_since >= self.linger:
                 log.info("nothing waits for this worker: it ends")
-                self.end()
+                self.end(EXIT_IDLE)
                 return
 
     def _is_idle(self) -> bool:
         if self.in_hand():
             return False
-        try:
-            if not self.waits():
-                return True
-            self.sweep()
-        except (DatabaseError, BrokerError) as error:
-            log.warning("whether shards wait is not known, or no message can be sent: %s", error)
+        if not self.connected():
+            raise BrokerError("there is no connection to the broker")
+        if not self.waits():
+            return True
+        self.sweep()
         return False

@@ -31,7 +31,15 @@ UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError)
 LIMIT = 16 * 1024
 
 Reason = Literal[
-    "too-large", "envelope", "compressed", "content-type", "task", "options", "json", "arguments"
+    "too-large",
+    "envelope",
+    "compressed",
+    "content-type",
+    "task",
+    "options",
+    "json",
+    "arguments",
+    "wrong-type",  # of a key in Redis
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 

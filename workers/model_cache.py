@@ -78,6 +78,11 @@ class ModelCache:
         with self._loading:
             return self._get(ref)
 
+    def clear(self) -> None:
+        """Let all models go: another process needs the memory."""
+        self._held.clear()
+        _free()
+
     def _get(self, ref: ModelRef) -> "LoadedModel":
         key = self._key(ref)
         if key in self._held:
@@ -103,8 +108,7 @@ class ModelCache:
             if not self._held:
                 raise
         # outside the handler, whose traceback keeps the half-loaded model alive
-        self._held.clear()
-        _free()
+        self.clear()
         return load_model(ref.source, dtype=ref.dtype, device=key.device)
 
     def _key(self, ref: ModelRef) -> _Key:

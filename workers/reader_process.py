@@ -99,12 +99,12 @@ def _answer(job: Any, part: "Part", hand: MutableSequence[float]) -> "list[Entry
     try:
         return read_part(job, part, in_hand)
     except Exception as error:  # noqa: BLE001 - whatever an item or its file may do
-        return _portable(error)
+        return portable(error)
     finally:
         in_hand(None)
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """The error, or what says the same where it cannot be sent, with its frames."""
     keep_frames(error)
     try:

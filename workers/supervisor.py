@@ -21,7 +21,7 @@ from transexplain.store.database import Database
 from transexplain.types.plans import SPREAD
 from workers.device_worker import WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
-from workers.idle_watch import EXIT_IDLE
+from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, PATIENCE
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,9 @@ class _Place:
     started: float = 0.0
     due: float = 0.0
     deaths: int = 0  #: in a row, each at once after the start
-    given_up: bool = False  #: it called its own request wrong
+    given_up: bool = False  #: it called its own request wrong, or missed a server for too long
+    status: int = 0  #: that the last process ended with
+    away: float | None = None  #: since when broker or database are
     idle: bool = False  #: it found nothing to do, and none is to take its place
 
 
@@ -102,9 +104,10 @@ def supervise(
     The first signal goes on to the children, which finish their batch and give their lease back:
     0. A second one kills them: 128 plus its number. A child that ends is replaced, after a pause
     that grows where it died soon after its start; one that calls its own request wrong is not,
-    and where none is left the code is 2. One that found nothing to do is not either, and where
-    these are the last the code is 0. `on_death` receives the process id of every child that died,
-    to free what it held.
+    and where none is left the code is 2. Nor is one that is to end when it is idle and misses the
+    broker or the database for `PATIENCE` seconds, or at the signal: 4. One that found nothing to do
+    is not either, and where these are the last the code is 0. `on_death` receives the process id of
+    every child that died, to free what it held.
     """
     places = [_Place(options=options) for options in crew]
     with _signals() as received:
@@ -118,9 +121,10 @@ def supervise(
                 _fill(place, settings, work or _worker, stopping=stops > 0)
             running = [place.process for place in places if place.process is not None]
             if stops and not running:
-                return 0 if stops == 1 else 128 + received[stops - 1]
+                missed = any(map(_misses_a_server, places))
+                return 128 + received[stops - 1] if stops > 1 else EXIT_AWAY if missed else 0
             if all(place.given_up or place.idle for place in places):
-                return _BAD_REQUEST if any(place.given_up for place in places) else 0
+                return next((place.status for place in places if place.given_up), 0)
             wait([process.sentinel for process in running], timeout=_POLL)
 
 
@@ -188,6 +192,7 @@ def _report_death(place: _Place, stopping: bool) -> bool:
     lived = time.monotonic() - place.started
     place.process = None
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    place.status = place.status if code < 0 else code
     message = f"worker on {place.options.device} (process {pid}) {how} after {lived:.0f} s"
     if code == EXIT_IDLE:
         place.idle = True
@@ -201,11 +206,20 @@ def _report_death(place: _Place, stopping: bool) -> bool:
         place.given_up = True
         log.error("%s; it is not started again: see its message above", message)
         return True
+    place.away = (place.away or place.started) if _misses_a_server(place) else None
+    if place.away is not None and time.monotonic() - place.away >= PATIENCE:
+        place.given_up = True
+        log.error("%s; it is not started again: a server is away for too long", message)
+        return True
     place.deaths = place.deaths + 1 if lived < _AT_ONCE else 0
     pause = min(_LONGEST_PAUSE, 2.0 ** (place.deaths - 1)) if place.deaths else 0.0
     place.due = time.monotonic() + pause
     log.warning("%s; another starts in %.0f s", message, pause)
     return True
+
+
+def _misses_a_server(place: _Place) -> bool:
+    return place.options.until_idle is not None and place.status == EXIT_AWAY
 
 
 def _worker(settings: Settings, options: WorkerOptions) -> int:

@@ -192,7 +192,7 @@ def check_failures(db: Database, run_id: str) -> None:
     assert {name: one.kind for name, one in failures.items()} == {
         str(name): kind for name, kind in POISON.items()
     }
-    assert "killed, crashed, out of memory or cut off" in failures[str(KILLS)].message
+    assert "was killed by SIGKILL" in failures[str(KILLS)].message
     assert f"it hung, no progress within {ITEM_DEADLINE:g} seconds" in failures[str(HANGS)].message
     assert "allocate memory" in failures[str(EATS)].message
 

@@ -17,7 +17,7 @@ from simulated_world import NeverEnds
 
 from transexplain.store import leases, runs, shards
 from transexplain.store.database import Database
-from workers import claim_to_commit, heartbeat
+from workers import claim_to_commit, fresh_process, heartbeat
 
 #: schedules within which a fault has to show
 SCHEDULES = 100
@@ -95,6 +95,21 @@ FAULTS = (
         "require(connection, run_id, lock=True)\n        done",
         "require(connection, run_id)\n        done",
         "crowded",
+    ),
+    Fault(
+        "whoever ends a worker in an item convicts it",
+        shards,
+        'free["breadcrumb"], died)',
+        'free["breadcrumb"], died, convicted=len(free["breadcrumb"] or ()) == 1)',
+        "deadly",
+    ),
+    Fault(
+        "one fresh process convicts",
+        fresh_process,
+        "        if not died.death.accuses:\n            raise\n        first = died.death\n",
+        "        raise FreshProcessDiedError(\n"
+        "            replace(died.death, convicts=died.death.accuses)\n        ) from None\n",
+        "deadly",
     ),
     Fault(
         "a save is no progress",

@@ -7,6 +7,7 @@ from transexplain.store.database import Database
 from transexplain.store.leases import after_death, caution_of
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.types.items import ItemFailure
+from transexplain.types.observer import Caution
 
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
 ODD = "odd \x00 \udc80"
@@ -33,78 +34,91 @@ def status_of(db: Database, run_id: str) -> ShardStatus:
     return shards.list_shards(db, run_id)[0]
 
 
+def convict(db: Database, run_id: str, name: str, cause: str = "it died again") -> Claim:
+    """Claim the first shard, and report that two fresh processes died in this item."""
+    claim = claimed(db, run_id, 60)
+    assert shards.hang(db, claim, [name], cause, convicted=True) == "queued"
+    return claim
+
+
 def test_a_death_outside_a_batch_records_nothing() -> None:
-    assert after_death(None, (), "x") == (None, False)
-    assert after_death(None, None, "x") == (None, False)
+    assert after_death(None, (), "x") is None
+    assert after_death(None, None, "x") is None
     assert caution_of(None).alone == frozenset()
 
 
-def test_an_item_is_suspected_then_run_alone_then_quarantined() -> None:
-    known, news = after_death(None, ["a", "b"], "first")
-    assert news
-    assert after_death(known, ["b", "a"], "again") == (known, False)
-    assert caution_of(known).alone == {"a", "b"}
-    known, news = after_death(known, ["a"], "alone")
-    assert news
-    assert not caution_of(known).quarantined
-    known, news = after_death(known, ["a"], "alone again")
-    assert news
-    assert caution_of(known).quarantined == {"a": "alone again"}
-    assert caution_of(known).alone == {"b"}
-    assert not after_death(known, ["a"], "how?")[1]
-    known, news = after_death(known, ["b", "c"], "another batch")
-    assert news
+def test_deaths_accuse_and_only_a_trial_convicts() -> None:
+    known = after_death(None, ["a", "b"], "first")
+    assert caution_of(known) == Caution(alone=frozenset("ab"))
+    for _ in range(5):
+        known = after_death(known, ["a"], "alone")
+        assert caution_of(known) == Caution(alone=frozenset("ab"), accused=frozenset("a"))
+    known = after_death(known, ["a"], "on trial", convicted=True)
+    assert caution_of(known) == Caution(alone=frozenset("b"), quarantined={"a": "on trial"})
+    known = after_death(known, ["b", "c"], "another batch")
     assert caution_of(known).alone == {"b", "c"}
 
 
 def test_a_poisonous_item_is_narrowed_down_and_quarantined(db: Database) -> None:
-    run_id = start(db, max_attempts=1)
+    run_id = start(db, max_attempts=3)
     die(db, run_id, "id-0", "id-1", ODD, "id-3")
     second = die(db, run_id, ODD)
     assert second.caution.alone == {"id-0", "id-1", ODD, "id-3"}
-    third = die(db, run_id, ODD)
-    assert not third.caution.quarantined
+    assert not second.caution.accused
+    third = convict(db, run_id, ODD)
+    assert third.caution.accused == {ODD}
     fourth = claimed(db, run_id, 60)
     assert fourth.caution.alone == {"id-0", "id-1", "id-3"}
-    [(name, cause)] = fourth.caution.quarantined.items()
-    assert name == ODD
-    assert cause.startswith("attempt 3: the lease of worker w ran out without a result (killed")
+    assert fourth.caution.quarantined == {ODD: "it died again"}
     assert (fourth.attempt, status_of(db, run_id).fruitless) == (4, 0)
     assert status_of(db, run_id).caution == fourth.caution
     results.save(db, fourth, make_result(fourth.shard))
     assert status_of(db, run_id).breadcrumb == ()
 
 
+def test_whoever_ends_workers_from_outside_convicts_nobody(db: Database) -> None:
+    """Repeated kills, each in the same item: the shard is dead, and names it."""
+    run_id = start(db, max_attempts=3)
+    for _ in range(3):
+        assert die(db, run_id, "id-2").caution.quarantined == {}
+    assert shards.claim(db, run_id, "w", 60, 0) is None
+    status = status_of(db, run_id)
+    assert (status.state, status.fruitless) == ("dead", 3)
+    assert status.error is not None and "'id-2'" in status.error
+    assert shards.redrive(db, run_id) == 1
+    assert claimed(db, run_id, 60).caution == Caution()
+
+
 def test_attempts_without_progress_are_counted_until_the_shard_is_dead(db: Database) -> None:
     run_id = start(db, max_attempts=2)
     die(db, run_id, "id-0", "id-1")
-    die(db, run_id)
-    claimed(db, run_id)
+    die(db, run_id, "id-2", "id-3")
     assert status_of(db, run_id).fruitless == 1
     assert runs.get(db, run_id).state == "running"
     assert shards.claim(db, run_id, "w", 60, 0) is None
     status = status_of(db, run_id)
-    assert (status.state, status.attempt, status.fruitless) == ("dead", 3, 2)
+    assert (status.state, status.attempt, status.fruitless) == ("dead", 2, 2)
     assert runs.get(db, run_id).state == "done", "the last shard was found dead: the run is over"
 
 
-def test_progress_resets_the_count_of_attempts_without_progress(db: Database) -> None:
+def test_a_conviction_resets_the_count_of_attempts_without_progress(db: Database) -> None:
     run_id = start(db, max_attempts=2)
     assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
-    die(db, run_id, "id-2")
+    convict(db, run_id, "id-2")
     assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
     assert shards.fail(db, claimed(db, run_id), "bad luck") == "dead"
     assert runs.get(db, run_id).state == "done"
 
 
 def test_a_hang_is_recorded_with_its_items(db: Database) -> None:
-    run_id = start(db, max_attempts=1)
+    run_id = start(db, max_attempts=2)
     claim = claimed(db, run_id, 60)
     assert shards.hang(db, claim, ["id-1"], "it hung") == "queued"
     assert shards.hang(db, claim, ["id-1"], "it hung") is None, "the claim is void now"
-    assert shards.hang(db, claimed(db, run_id, 60), ["id-1"], "it hung again") == "queued"
-    assert claimed(db, run_id, 60).caution.quarantined == {"id-1": "it hung again"}
-    assert shards.list_shards(db, run_id)[0].error == "it hung again"
+    assert claimed(db, run_id, 0).caution == Caution(
+        alone=frozenset(["id-1"]), accused=frozenset(["id-1"])
+    )
+    assert shards.list_shards(db, run_id)[0].error == "it hung"
 
 
 def test_giving_back_a_shard_records_nothing_about_its_items(db: Database) -> None:
@@ -140,8 +154,7 @@ def test_leases_of_a_dead_process_end_at_once(db: Database) -> None:
 
 
 def test_dead_shards_are_driven_again_as_if_new(db: Database) -> None:
-    run_id = start(db, max_attempts=1)
-    die(db, run_id, "id-0")
+    run_id = start(db, max_attempts=2)
     die(db, run_id, "id-0")
     assert shards.fail(db, claimed(db, run_id), "no disk") == "dead"
     assert shards.redrive(db, run_id) == 1

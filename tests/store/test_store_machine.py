@@ -37,14 +37,12 @@ class Expected:
     quarantined: set[str] = field(default_factory=set)
     note: str | None = None  #: of the result that is stored
 
-    def ends_with(self, crumb: tuple[str, ...]) -> None:
+    def ends_with(self, crumb: tuple[str, ...], *, convicted: bool = False) -> None:
         """An attempt ended without a result."""
-        before = dict(self.deaths)
         for name in crumb:
             self.deaths[name] = self.deaths.get(name, 0) + (len(crumb) == 1)
-        news = self.deaths != before and not set(crumb) <= self.quarantined
-        self.quarantined |= {name for name, times in self.deaths.items() if times >= 2}
-        self.fruitless = 0 if news else self.fruitless + 1
+        self.quarantined |= set(crumb) if convicted else set()
+        self.fruitless = 0 if convicted else self.fruitless + 1
 
     def anew(self) -> None:
         """Queued again as if new; the token stays."""
@@ -88,6 +86,8 @@ class Fleet(RuleBasedStateMachine):
         assert (got.token, got.attempt) == (one.token, one.attempt)
         assert set(got.caution.quarantined) == one.quarantined
         assert got.caution.alone == set(one.deaths) - one.quarantined
+        accused = {name for name, times in one.deaths.items() if times} - one.quarantined
+        assert got.caution.accused == accused
         self.claims.append(got)
 
     @rule(which=CLAIMS)
@@ -132,19 +132,20 @@ class Fleet(RuleBasedStateMachine):
         one = self.of(claim)
         one.state, one.note, one.crumb = "done", note, ()
 
-    @rule(which=CLAIMS, crumb=st.sampled_from([None, (), ("a",), ("a", "b")]))
-    def fail_or_hang(self, which: int, crumb: tuple[str, ...] | None) -> None:
+    @rule(which=CLAIMS, crumb=st.sampled_from([None, (), ("a",), ("a", "b")]), sure=st.booleans())
+    def fail_or_hang(self, which: int, crumb: tuple[str, ...] | None, sure: bool) -> None:
         if (claim := self.pick(which)) is None:
             return
         held, one = self.holds(claim), self.of(claim)
+        convicted = sure and crumb == ("a",)
         if crumb is None:
             ended = shards.fail(self.db, claim, "error")
         else:
-            ended = shards.hang(self.db, claim, crumb, "hung")
+            ended = shards.hang(self.db, claim, crumb, "hung", convicted=convicted)
         if not held:
             assert ended is None
             return
-        one.ends_with(crumb or ())
+        one.ends_with(crumb or (), convicted=convicted)
         one.state, one.crumb = "dead" if one.fruitless >= ATTEMPTS else "queued", ()
         assert ended == one.state
         if one.state == "dead":

@@ -75,10 +75,10 @@ def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:
 
 def test_an_item_in_quarantine_keeps_where_it_hung(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards(4))
-    for where in ("first", WHERE):
+    for where, convicted in (("first", False), (WHERE, True)):
         claim = shards.claim(db, run_id, "w", 60, 0)
         assert claim is not None
-        shards.hang(db, claim, ["id-1"], "it hung", where)
+        shards.hang(db, claim, ["id-1"], "it hung", where, convicted=convicted)
     (found,) = troubled_shards(db, run_id, 9)
     assert found.quarantined == {"id-1": "it hung"} and found.tracebacks == {"id-1": WHERE}
     claim = shards.claim(db, run_id, "w", 60, 0)

@@ -145,10 +145,9 @@ class Conductor:
         victim.start()
 
     def _may_end(self, group: Group) -> bool:
-        """Whether no item would be quarantined, and no shard dead, if the group ended now.
+        """Whether no shard would be dead if the group ended now.
 
-        Two deaths alone quarantine an item. A shard that waits for its device loses an attempt with
-        its process, and is dead after the last one. Only the poison may be given up in the end.
+        Each that it holds loses an attempt, and the poison needs the last ones for itself.
         """
         held = [one for one in self.statuses("running") if group.holds(one.worker)]
         return not any(one.caution.alone or one.fruitless >= self._last for one in held)

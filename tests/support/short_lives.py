@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ def quits(settings: Settings, options: "WorkerOptions") -> int:
 def hangs_up(settings: Settings, options: "WorkerOptions") -> int:
     begin(settings, options)
     return 70
+
+
+def misses_its_database(settings: Settings, options: "WorkerOptions") -> int:
+    begin(settings, options)
+    raise DatabaseError("the database is away")
 
 
 def refuses(settings: Settings, options: "WorkerOptions") -> int:

@@ -45,7 +45,7 @@ from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
 from transexplain.types.plans import Shard, ShardCut, ShardResult
 from transexplain.types.queue_place import QueuePlace
-from workers import claim_to_commit, device_turns, fair_turns, heartbeat
+from workers import claim_to_commit, device_turns, fair_turns, fresh_process, heartbeat
 from workers.claim_to_commit import Device, Workbench
 from workers.fair_turns import FairTurns
 
@@ -134,9 +134,9 @@ class Violation(AssertionError):  # noqa: N818 - it is what was found, not what 
 class Truth:
     """What really happened, whatever the store says."""
 
-    in_hand: dict[tuple[str, int, int], tuple[str, ...]] = field(default_factory=dict)
-    lone_ends: Counter[tuple[str, str]] = field(default_factory=Counter)  #: (run, item)
     claims: Counter[tuple[str, int]] = field(default_factory=Counter)  #: (run, shard)
+    #: (run, shard, token) whose fresh process something else ended
+    ended: set[tuple[str, int, int]] = field(default_factory=set)
 
 
 class Fleet:
@@ -378,14 +378,12 @@ class Fleet:
         for batch in _batches(shard, caution):
             if observer.should_stop():
                 raise Stopped
-            self.truth.in_hand[claim.run_id, shard.index, claim.token] = batch
             observer.batch_started(batch)
             self.world.sleep(self.random.uniform(0.05, self.weather.computing))
             for name in batch:
                 self._meet(name)
             for name in batch:
                 observer.item_done(name)
-            del self.truth.in_hand[claim.run_id, shard.index, claim.token]
         return partial(self._finish, claim, shard, caution)
 
     def _finish(self, claim: Claim, shard: Shard, caution: Caution) -> ShardResult:
@@ -401,6 +399,37 @@ class Fleet:
         failures = tuple(replace(one, kind="model-error") for one in made.failures)
         return replace(made, failures=failures)
 
+    def _trial(self, trial: Any) -> ShardResult:
+        """A fresh process: a canary, the accused, the shard; something else may end it, once."""
+        job, caution = trial._job, trial._job.caution
+        claim = getattr(trial._observer, "_keeper", trial._observer)._claim
+        self._judge_quarantine(claim)
+        names = [f"id-{row}" for row in _rows(job.shard) if f"id-{row}" not in caution.quarantined]
+        free = [name for name in names if name not in caution.accused]
+        tried = [*free[-1:], *sorted(caution.accused)] if caution.accused else []
+        for name in tried:
+            trial._hear("trial" if name in caution.accused else "canary", (name,))
+            self._spend(trial, claim, (name,))
+            trial._hear("tried", True)
+        for batch in _batches(job.shard, caution):
+            trial._hear("batch", batch)
+            self._spend(trial, claim, batch)
+            trial._hear("done", batch)
+        return self._finish(claim, job.shard, caution)
+
+    def _spend(self, trial: Any, claim: Claim, names: Sequence[str]) -> None:
+        """The time of some items in a fresh process, that may die in them."""
+        trial._alive()
+        self.world.sleep(self.random.uniform(0.05, self.weather.computing))
+        if trial._observer.should_stop():
+            raise Stopped
+        key = (claim.run_id, claim.shard.index, claim.token)
+        ended = key not in self.truth.ended and self.random.random() < 10 * self.weather.fatality
+        if ended:
+            self.truth.ended.add(key)
+        if ended or any(name in self._bad_items for name in names):
+            raise trial._died("it died")
+
     def _meet(self, name: str) -> None:
         what = self._bad_items.get(name)
         if what == "kills":
@@ -412,7 +441,7 @@ class Fleet:
     # --- what is recorded
 
     def _claim(self, *args: Any, **options: Any) -> Claim | None:
-        """`shards.claim`; what the attempt before had in hand it ended with."""
+        """`shards.claim`, counted."""
         paused = dict(self.paused)
         claim = self._really_claim(*args, **options)
         if claim is not None:
@@ -420,9 +449,6 @@ class Fleet:
             if since is not None and self.paused.get(claim.run_id) == since:
                 found = Violation(f"run {claim.run_id} was paused, and a shard of it was claimed")
                 self.world.errors.append(found)
-            before = (claim.run_id, claim.shard.index, claim.token - 1)
-            if len(batch := self.truth.in_hand.get(before, ())) == 1:
-                self.truth.lone_ends[claim.run_id, batch[0]] += 1
             self.truth.claims[claim.run_id, claim.shard.index] += 1
         return claim
 
@@ -464,8 +490,8 @@ class Fleet:
 
     def _judge_quarantine(self, claim: Claim) -> None:
         for name in claim.caution.quarantined:
-            if self.truth.lone_ends[claim.run_id, name] < 2:
-                found = Violation(f"{name} is in quarantine and did not end two attempts alone")
+            if name not in self._bad_items:
+                found = Violation(f"{name} is in quarantine and ends nothing")
                 self.world.errors.append(found)  # raised here it would be one shard's failure
 
     def _judge(self) -> None:
@@ -507,6 +533,16 @@ class Fleet:
 
     # --- the package's names for threads and time
 
+    def _trials(self) -> type:
+        """`_Trial`, whose process is simulated."""
+        fleet = self
+
+        class Trial(fresh_process._Trial):
+            def result(self) -> ShardResult:
+                return fleet._trial(self)
+
+        return Trial
+
     @contextmanager
     def _simulated(self) -> Iterator[None]:
         """The package's modules see this world's threads, time, broker and computing."""
@@ -531,6 +567,7 @@ class Fleet:
             (local, "Workbench", self._bench),
             (local, "end_process", self._hang),
             (claim_to_commit, "compute", self._compute),
+            (fresh_process, "_Trial", self._trials()),
             (claim_to_commit, "model_for", lambda plan, models: None),
             (shards, "claim", self._claim),
             (results, "save", self._save),

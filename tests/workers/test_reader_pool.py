@@ -274,7 +274,7 @@ def bench_of(db: Database, prepared: Prepared, **poison: Any) -> Workbench:
         ),
     ],
 )
-def test_a_text_that_ends_its_reader_is_found_and_put_in_quarantine(
+def test_a_text_that_ends_its_reader_is_found_and_goes_on_trial(
     db: Database, texts: Prepared, poison: dict[str, Any], cause: str
 ) -> None:
     run_id = runs.create(db, texts.plan, texts.shards[:1])
@@ -285,15 +285,13 @@ def test_a_text_that_ends_its_reader_is_found_and_put_in_quarantine(
         assert status.error == f"attempt 1: {cause}"
         assert status.caution.alone == frozenset(map(str, range(8))), "encoded by one call"
         assert bench.work(run_id) == "failed"
-        assert bench.work(run_id) == "failed"
         (status,) = shards.list_shards(db, run_id)
-        assert dict(status.caution.quarantined) == {"3": f"attempt 3: {cause}"}
-        assert bench.work(run_id) == "done"
+        assert status.caution.accused == {"3"}
+        assert bench.work(run_id) == "done", "a fresh process reads it"
     finally:
         bench.close()
-    (failure,) = results.failures(db, run_id)
-    assert (failure.item_id, failure.kind) == ("3", "quarantined")
-    assert len({one.item_id for one in results.iter_attributions(db, run_id)}) == 7
+    assert not list(results.failures(db, run_id))
+    assert len({one.item_id for one in results.iter_attributions(db, run_id)}) == 8
 
 
 @pytest.mark.exhaustive
@@ -302,11 +300,13 @@ def test_a_picture_that_ends_its_reader_is_known_at_once(db: Database, pictures:
     victim = ids_of(pictures.plan.dataset, range(2, 3))[0]
     bench = bench_of(db, pictures, kills=[victim])
     try:
-        assert [bench.work(run_id) for _ in range(3)] == ["failed", "failed", "done"]
+        assert bench.work(run_id) == "failed"
+        (status,) = shards.list_shards(db, run_id)
+        assert status.caution.accused == {victim}
+        assert bench.work(run_id) == "done", "a fresh process reads it"
     finally:
         bench.close()
-    (failure,) = results.failures(db, run_id)
-    assert (failure.item_id, failure.kind) == (victim, "quarantined")
+    assert not list(results.failures(db, run_id))
 
 
 def test_an_item_in_quarantine_is_not_even_opened(pictures: Prepared, tmp_path: Path) -> None:
@@ -330,13 +330,13 @@ def test_the_shard_of_a_reader_that_a_signal_for_all_ended_is_given_back(
     run_id = runs.create(db, texts.plan, texts.shards[:1])
     bench = bench_of(db, texts, kills=["3"])
     signal = threading.Timer(0.1, bench.stop.set)
-    real = Workbench._blamed
+    real = Workbench._died
 
     def blamed(one: Workbench, *args: Any) -> Any:
         signal.start()
         return real(one, *args)
 
-    monkeypatch.setattr(Workbench, "_blamed", blamed)
+    monkeypatch.setattr(Workbench, "_died", blamed)
     try:
         assert bench.work(run_id) == "stopped"
     finally:

@@ -53,7 +53,10 @@ def test_queues_of_control_are_known_by_their_names(name: str, control: bool) ->
 @pytest.mark.parametrize("method", sorted(COMMANDS))
 def test_a_command_passes_with_what_celery_needs(method: str) -> None:
     reply = {"exchange": "reply.q.pidbox", "routing_key": "1234"}
-    sent = command(method=method, destination=["a@b"], ticket="t", reply_to=reply)
+    arguments = {"rate_limit": "60/m"} if method == "rate_limit" else {}
+    sent = command(
+        method=method, arguments=arguments, destination=["a@b"], ticket="t", reply_to=reply
+    )
     found = read(MAILBOX, sent, clock=3, expires=1.5, other="x", ticket=[1])
     assert isinstance(found, ControlMessage)
     assert json.loads(found.body) == sent
@@ -73,7 +76,11 @@ def test_a_command_passes_with_what_celery_needs(method: str) -> None:
         (command(more=1), "arguments"),
         *(
             (command(method=method), "task")
-            for method in ("shutdown", "pool_restart", "add_consumer", "conf", "eval")
+            for method in ("shutdown", "pool_restart", "add_consumer", "cancel_consumer", "eval")
+        ),
+        *(
+            (command(method="rate_limit", arguments={"rate_limit": rate}), "arguments")
+            for rate in ("nan/s", "-1/s", "inf/m", "1e-300/s", "1/y", None, ["1/s"])
         ),
         (command(arguments={"x": "y" * LIMIT}), "too-large"),
     ],

@@ -6,13 +6,17 @@ import uuid
 from pathlib import Path
 
 import pytest
+import redis
+from broker_keys import names_of_keys
 from celery_fleets import CeleryFleet, celery_fleet
 from chaos_groups import wait_for
+from command_line_here import run_here
 
 from orchestrator.dispatch import queue
-from transexplain.store import runs, shards
+from transexplain.store import fleet_state, runs, shards
+from workers.control_guard import COMMANDS
 from workers.message_guard import TASK
-from workers.queue_names import queue_of
+from workers.queue_names import queue_name, queue_of
 
 pytestmark = pytest.mark.exhaustive
 
@@ -103,3 +107,48 @@ def test_a_rate_limit_holds(url: str, tmp_path: Path) -> None:
         starts = sorted(one["timestamp"] for one in fleet.of_type("task-started"))
         assert took > 8.5, "three pauses of three seconds"
         assert all(later - earlier > 2.5 for earlier, later in itertools.pairwise(starts))
+
+
+#: commands that are let through, with the arguments that could do most harm
+WORST: dict[str, dict[str, object]] = {
+    "hello": {"from_node": "x@y", "revoked": ["unknown"]},
+    "query_task": {"ids": ["unknown"]},
+    "rate_limit": {"task_name": TASK, "rate_limit": "1/h"},
+    "registered": {"taskinfoitems": ["app", "__dict__"]},
+    "revoke": {"task_id": ["unknown"], "terminate": True, "signal": "KILL"},
+    "terminate": {"task_id": ["unknown"], "signal": "KILL"},
+}
+
+
+def test_no_command_stops_a_worker_for_good(url: str, tmp_path: Path) -> None:
+    """What is let through is undone by another command; what is not undone is not let through."""
+    with celery_fleet(url, tmp_path) as fleet, fleet.watching(), fleet.worker():
+        control = fleet.app.control
+        for command in (*sorted(COMMANDS), "cancel_consumer", "shutdown"):
+            control.broadcast(command, arguments=WORST.get(command, {}))
+        control.broadcast("cancel_consumer", arguments={"queue": queue_of_texts(fleet)})
+        control.rate_limit(TASK, "0", reply=True, timeout=10)
+        control.enable_events(reply=True, timeout=10)
+        assert control.ping(timeout=5)
+        run_id = fleet.submit(items=16, shard_size=8, evaluation={"items": 0})
+        wait_for(lambda: runs.get(fleet.db, run_id).state == "done", "the run is done")
+        wait_for(lambda: len(fleet.of_type("task-succeeded")) == 2, "an event for each shard")
+
+
+def queue_of_texts(fleet: CeleryFleet) -> str:
+    return queue_name(fleet.settings.queue, "text", "cpu")
+
+
+def test_keys_that_somebody_set_end_no_worker_and_no_sweep(redis_url: str, tmp_path: Path) -> None:
+    with celery_fleet(redis_url, tmp_path) as fleet, redis.Redis.from_url(redis_url) as client:
+        with fleet.worker() as process:
+            for name in names_of_keys(fleet.settings.queue, queue_of_texts(fleet)):
+                client.delete(f"{fleet.settings.queue}:{name}")
+                client.set(f"{fleet.settings.queue}:{name}", "x")
+            run_id = fleet.submit(items=16, shard_size=8, evaluation={"items": 0})
+            assert fleet.app.control.ping(timeout=10)
+            run_here(fleet.env, tmp_path, "sweep")
+            wait_for(lambda: runs.get(fleet.db, run_id).state == "done", "the run is done")
+            assert process.poll() is None
+            wait_for(lambda: fleet_state.status(fleet.db).refused.get("wrong-type"), "it counts")
+        assert "Unrecoverable" not in fleet.log and "Traceback" not in fleet.log

@@ -149,10 +149,10 @@ def test_an_extra_message_does_nothing(bench: Workbench, prepared: Prepared) -> 
 def test_an_error_is_written_and_the_shard_comes_back_until_it_is_dead(
     bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     monkeypatch.setattr(bench.models, "get", lambda ref: (_ for _ in ()).throw(OSError("no disk")))
-    assert [bench.work(run_id) for _ in range(4)] == ["failed"] * 3 + ["nothing"]
-    (status,) = shards.list_shards(bench.db, run_id)
+    assert [bench.work(run_id, 0) for _ in range(4)] == ["failed"] * 3 + ["nothing"]
+    status = shards.list_shards(bench.db, run_id)[0]
     assert status.state == "dead"
     assert "no disk" in (status.error or "")
     assert shards.redrive(bench.db, run_id) == 1
@@ -228,7 +228,7 @@ def test_a_hang_ends_the_process_and_queues_the_shard_at_once(
     assert len(printed) == 1
     assert f"run {run_id} shard 0: items '3', '4', '5', ... made no progress" in printed[0]
     status = shards.list_shards(db, run_id)[0]
-    assert (status.state, status.fruitless) == ("queued", 0)
+    assert (status.state, status.fruitless) == ("queued", 1)
     assert "attempt 1: it hung" in (status.error or "")
     assert status.caution.alone == {"3", "4", "5", "6"}
     heir = shards.claim(db, run_id, "next", 5.0, claim.shard.index)

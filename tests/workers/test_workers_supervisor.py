@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from short_lives import deaf, hangs_up, patient, quits, refuses
+from short_lives import deaf, hangs_up, misses_its_database, patient, quits, refuses
 from store_samples import claimable, make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
@@ -176,3 +176,20 @@ def test_shards_of_a_killed_worker_are_free_at_once(settings: Settings, tmp_path
             assert supervise(settings, crew, work=patient, on_death=on_death) == 0
         assert dead == [int(lives(settings)[0].split()[1])]
         assert claimable(db, run_id) == [2, 0]
+
+
+def test_a_worker_that_is_to_end_when_idle_gives_up_without_its_database(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "PATIENCE", 1.0)
+    crew = [WorkerOptions(device="cpu", until_idle=1.0)]
+    assert supervise(settings, crew, work=misses_its_database) == 4
+
+
+@pytest.mark.parametrize(("until_idle", "code"), [(1.0, 4), (None, 0)])
+def test_a_signal_meanwhile_is_no_success(
+    settings: Settings, until_idle: float | None, code: int
+) -> None:
+    crew = [WorkerOptions(device="cpu", until_idle=until_idle)]
+    with meanwhile(until(lambda: len(lives(settings)) > 1), send(signal.SIGTERM)):
+        assert supervise(settings, crew, work=misses_its_database) == code

@@ -1,6 +1,8 @@
 """Chooses batches: items of similar length, a budget of positions, the memory of the device."""
 
+import errno
 import gc
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -62,15 +64,22 @@ def token_batches(
     return batches
 
 
-#: what torch's allocators say where they raise no OutOfMemoryError
-_SIGNS = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+#: what allocators, oneDNN and the system say where they raise no error of their own for it
+_SIGNS = re.compile(
+    r"(?:can't|cannot|unable to) allocate memory|not enough memory|out of memory|ALLOC_FAILED"
+    r"|bad_alloc|could not (?:create|execute) a (?:primitive(?! desc)|memory)"
+    r"|can't start new thread",
+    re.IGNORECASE,
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch may pass where this error was raised."""
+    """Whether a smaller batch, or a fresh process, may pass where this error was raised."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and _SIGNS.search(str(error)) is not None
 
 
 def free_caches() -> None:

@@ -13,36 +13,34 @@ from transexplain.store.runs import Claim, finalise, require
 from transexplain.store.schema import run, shard
 from transexplain.types.observer import Caution
 
-#: an item that ran alone at the end of so many attempts is not tried again
-LONE_DEATHS = 2
 Document = Mapping[str, Mapping[str, Any]]
 
 
 def after_death(
-    document: Document | None, breadcrumb: Sequence[str] | None, cause: str, traceback: str = ""
-) -> tuple[Document | None, bool]:
-    """The knowledge after an attempt died with the items `breadcrumb`; and whether it is new.
+    document: Document | None,
+    breadcrumb: Sequence[str] | None,
+    cause: str,
+    traceback: str = "",
+    *,
+    convicted: bool = False,
+) -> Document | None:
+    """The knowledge after an attempt died with the items `breadcrumb`.
 
-    Every item can be news three times (in a batch, and alone twice), so that a shard cannot go
-    on for ever by dying differently.
+    A death alone is no proof: whatever ends processes from outside ends them in some item. It is
+    counted, and the item is put in quarantine where a trial has `convicted` it.
     """
     if not breadcrumb:
-        return document, False
-    deaths = dict(document["deaths"]) if document else {}
-    quarantined = dict(document["quarantined"]) if document else {}
-    tracebacks = dict(document.get("tracebacks", {})) if document else {}
-    if len(breadcrumb) > 1:
-        news = any(name not in deaths for name in breadcrumb)
-        deaths = dict.fromkeys(breadcrumb, 0) | deaths
-    else:
-        [name] = breadcrumb
-        deaths[name] = deaths.get(name, 0) + 1
-        news = name not in quarantined
-        if deaths[name] >= LONE_DEATHS:
-            quarantined[name] = cause
-            tracebacks |= {name: traceback} if traceback else {}
-    known = {"deaths": deaths, "quarantined": quarantined}
-    return (known | {"tracebacks": tracebacks} if tracebacks else known), news
+        return document
+    known: dict[str, Any] = dict(document or {"deaths": {}, "quarantined": {}, "tracebacks": {}})
+    deaths = dict.fromkeys(breadcrumb, 0) | dict(known["deaths"])
+    if len(breadcrumb) == 1:
+        deaths[breadcrumb[0]] += 1
+    known |= {"deaths": deaths}
+    if convicted:
+        known |= {"quarantined": {**known["quarantined"], **dict.fromkeys(breadcrumb, cause)}}
+        if traceback:
+            known |= {"tracebacks": {**known["tracebacks"], **dict.fromkeys(breadcrumb, traceback)}}
+    return known
 
 
 def caution_of(document: Document | None) -> Caution:
@@ -50,10 +48,14 @@ def caution_of(document: Document | None) -> Caution:
     if not document:
         return Caution()
     quarantined = dict(document["quarantined"])
+    suspects = {
+        name: times for name, times in document["deaths"].items() if name not in quarantined
+    }
     return Caution(
-        alone=frozenset(document["deaths"]) - set(quarantined),
+        alone=frozenset(suspects),
+        accused=frozenset(name for name, times in suspects.items() if times),
         quarantined=quarantined,
-        tracebacks=dict(document.get("tracebacks", {})),
+        tracebacks=dict(document["tracebacks"]),
     )
 
 
@@ -147,10 +149,19 @@ def fail(db: Database, claim: Claim, message: str, traceback: str = "") -> str |
 
 
 def hang(
-    db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str, traceback: str = ""
+    db: Database,
+    claim: Claim,
+    breadcrumb: Sequence[str],
+    cause: str,
+    traceback: str = "",
+    *,
+    convicted: bool = False,
 ) -> str | None:
-    """Record that the attempt hung while computing the items `breadcrumb`; returns as `fail`."""
-    return _end(db, claim, breadcrumb, cause, traceback)
+    """Record that the attempt hung or died while computing the items `breadcrumb`.
+
+    `convicted`: a trial has shown that it is theirs. Returns as `fail`.
+    """
+    return _end(db, claim, breadcrumb, cause, traceback, convicted=convicted)
 
 
 def expire(db: Database, run_id: str | None, worker_prefix: str) -> int:
@@ -202,21 +213,53 @@ def _ours(claim: Claim) -> tuple[ColumnElement[bool], ...]:
 
 
 def learned(
-    row: RowMapping, breadcrumb: Sequence[str] | None, cause: str, traceback: str = ""
+    row: RowMapping,
+    limit: int,
+    breadcrumb: Sequence[str] | None,
+    cause: str,
+    traceback: str = "",
+    *,
+    convicted: bool = False,
 ) -> dict[str, Any]:
-    """The columns with the knowledge about a shard whose attempt ended so."""
-    suspects, progress = after_death(row["suspects"], breadcrumb, cause, traceback)
-    fruitless = 0 if progress else row["fruitless"] + 1
-    return {
+    """The columns of a shard whose attempt ended so; after `limit` without progress it is dead.
+
+    Only to know the culprit is progress, so that a shard cannot go on for ever by dying
+    differently.
+    """
+    suspects = after_death(row["suspects"], breadcrumb, cause, traceback, convicted=convicted)
+    fruitless = 0 if convicted else row["fruitless"] + 1
+    known = {
+        "state": "queued",
+        "lease_until": None,
+        "breadcrumb": None,
         "fruitless": fruitless,
         "suspects": suspects,
         "error": cause,
         "traceback": traceback or None,
     }
+    if fruitless < limit:
+        return known
+    return known | {"state": "dead", "error": cause + _named(caution_of(suspects))}
+
+
+def _named(caution: Caution) -> str:
+    """Whom a dead shard suspects, for the end of its error."""
+    names = sorted(caution.accused) or sorted(caution.alone)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"; suspects: {', '.join(map(repr, names[:_NAMED]))}{more}" if names else ""
+
+
+_NAMED = 3  #: items
 
 
 def _end(
-    db: Database, claim: Claim, breadcrumb: Sequence[str], cause: str, traceback: str
+    db: Database,
+    claim: Claim,
+    breadcrumb: Sequence[str],
+    cause: str,
+    traceback: str,
+    *,
+    convicted: bool = False,
 ) -> str | None:
     with db.begin() as connection:
         limit = require(connection, claim.run_id).max_attempts
@@ -224,11 +267,8 @@ def _end(
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
             return None
-        known = learned(row, breadcrumb, cause, traceback)
-        state = "dead" if known["fruitless"] >= limit else "queued"
-        connection.execute(
-            held(claim).values(state=state, lease_until=None, breadcrumb=None, **known)
-        )
-    if state == "dead":
+        known = learned(row, limit, breadcrumb, cause, traceback, convicted=convicted)
+        connection.execute(held(claim).values(known))
+    if known["state"] == "dead":
         finalise(db, claim.run_id)
-    return state
+    return str(known["state"])

@@ -176,9 +176,9 @@ def _claimed(
             return None, None
         full = capped and room(connection, run_id) == 0
         while (free := _next(connection, run_id, shard_index, full=full)) is not None:
-            known = _knowledge(free)
-            if known["fruitless"] >= audit.max_attempts:
-                _mark_dead(connection, free, known)
+            known = _knowledge(free, audit.max_attempts)
+            if known["state"] == "dead":
+                connection.execute(_unchanged(free).values(known))
                 buried = True
             elif _take(connection, free, known, worker, lease_seconds):
                 claim = Claim(
@@ -250,15 +250,15 @@ def _next(
     return None
 
 
-def _knowledge(free: RowMapping) -> dict[str, Any]:
+def _knowledge(free: RowMapping, limit: int) -> dict[str, Any]:
     """The columns with the knowledge about the shard, now that it is free."""
     if free["state"] == "queued" or free["void"]:  # a clock set back is no death
-        return {name: free[name] for name in ("fruitless", "suspects", "error", "traceback")}
+        return {"state": "queued", "suspects": free["suspects"]}
     died = (
         f"attempt {free['attempt']}: the lease of worker {free['worker']} ran out without a "
         "result (killed, crashed, out of memory or cut off)"
     )
-    return learned(free, free["breadcrumb"], died)
+    return learned(free, limit, free["breadcrumb"], died)
 
 
 def _take(
@@ -270,21 +270,19 @@ def _take(
 ) -> bool:
     taken = connection.execute(
         _unchanged(free).values(
-            state="running",
-            token=shard.c.token + 1,
-            attempt=shard.c.attempt + 1,
-            lease_until=DatabaseTime() + lease_seconds,
-            heartbeat=DatabaseTime(),
-            worker=worker,
-            breadcrumb=None,
-            **known,
+            known
+            | {
+                "state": "running",
+                "token": shard.c.token + 1,
+                "attempt": shard.c.attempt + 1,
+                "lease_until": DatabaseTime() + lease_seconds,
+                "heartbeat": DatabaseTime(),
+                "worker": worker,
+                "breadcrumb": None,
+            }
         )
     )
     return taken.rowcount == 1
-
-
-def _mark_dead(connection: Connection, free: RowMapping, known: dict[str, Any]) -> None:
-    connection.execute(_unchanged(free).values(state="dead", lease_until=None, **known))
 
 
 def _unchanged(free: RowMapping) -> Update:

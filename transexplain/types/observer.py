@@ -12,6 +12,7 @@ class Caution:
     """What is known of a shard's items from attempts that died."""
 
     alone: frozenset[str] = frozenset()  #: ids of items that share a batch with no other
+    accused: frozenset[str] = frozenset()  #: of these, in which an attempt ended already
     quarantined: Mapping[str, str] = field(default_factory=dict)  #: id -> why it is not run again
     tracebacks: Mapping[str, str] = field(default_factory=dict)  #: of these, where it is known
 

@@ -1,15 +1,19 @@
 """What the tests of the fleet do to a worker from inside; Python imports it by its name.
 
-Only processes that a supervisor spawned are touched. `CHAOS_FOLDER` is where test and workers
-meet: a file `freeze` or `pause` there is taken by the first worker that comes to a commit, which
-renames it to `frozen-<process>-<shard>-<attempt>` or `paused-...`.
+Only processes that a supervisor spawned, and the fresh ones of these, are touched. `CHAOS_FOLDER`
+is where test and workers meet: a file `freeze` or `pause` there is taken by the first worker that
+comes to a commit, which renames it to `frozen-<process>-<shard>-<attempt>` or `paused-...`. A file
+`starve` is taken by the first that comes to a batch: for a while it may have next to no more memory
+than it has.
 """
 
 import os
 import sys
 
 if "CHAOS_FOLDER" in os.environ and (
-    "--multiprocessing-fork" in sys.orig_argv or "CHAOS_EVERYWHERE" in os.environ
+    "--multiprocessing-fork" in sys.orig_argv
+    or "-P" in sys.orig_argv
+    or "CHAOS_EVERYWHERE" in os.environ
 ):
     import resource
     import signal
@@ -28,16 +32,27 @@ if "CHAOS_FOLDER" in os.environ and (
     KILLS, HANGS, EATS = (os.environ.get(f"CHAOS_{name}") for name in ("KILLS", "HANGS", "EATS"))
     ROOM, BITE = 2**30, 2**26  # bytes: what a worker may take, and how much the eater takes at once
 
+    HUNGER, SCRAPS = 2.0, 2**20  # seconds and bytes of what `starve` does
+
     padded = LoadedModel.padded
     save = results.save
     saving = threading.local()
 
-    def limit_memory():
-        """From here on this process may have `ROOM` more address space than it has now."""
+    def limit_memory(room=ROOM):
+        """From here on this process may have so much more address space than it has now."""
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = pages * resource.getpagesize() + ROOM
+        limit = pages * resource.getpagesize() + room
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+    def starve():
+        """Take memory away where that is wished, and give it back after a moment."""
+        try:
+            (FOLDER / "starve").rename(FOLDER / f"starved-{os.getpid()}")
+        except FileNotFoundError:
+            return
+        threading.Timer(HUNGER, limit_memory, (2**50,)).start()
+        limit_memory(SCRAPS)
 
     def eat():
         eaten = []
@@ -53,6 +68,7 @@ if "CHAOS_FOLDER" in os.environ and (
             with (FOLDER / "batches").open("a", encoding="ascii") as file:
                 file.write(f"{time.time()} {os.getpid()} {len(ids)}\n")
             time.sleep(SLOWLY)
+            starve()
             if KILLS in ids:
                 os.kill(os.getpid(), signal.SIGKILL)
             if HANGS in ids:

@@ -1,0 +1,264 @@
+"""Computes a shard in a process of its own, whose parent sees how it ends: a trial of items.
+
+An item in which a worker died may have been there by chance: whatever ends processes from outside
+ends them in some item. So a fresh process computes a canary first, an item that nobody suspects,
+then each accused item by itself, and then the shard. An item is convicted where that process dies
+in it right after its canary passed, a second process does the same, and their parent is alive to
+say so. Who ends a worker from outside ends the parent, too, and convicts nobody.
+"""
+
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from transexplain.data.shard_reader import ids_of
+from transexplain.error_frames import frames_of_thread
+from transexplain.errors import InfrastructureError
+from transexplain.types.observer import Caution, Observer
+from transexplain.types.plans import AuditPlan, Shard, ShardResult
+from workers import logs
+from workers.heartbeat import START_DEADLINE
+from workers.model_cache import ModelCache
+from workers.reader_process import portable
+from workers.shard_work import compute, model_for
+
+_POLL = 0.1  #: seconds
+_GRACE = 5.0  #: seconds in which a process that hangs may say where
+_FIRST = 60.0  #: seconds that the first item may take at least: libraries load and choose kernels
+_ENDS = ("done", "tried")  #: of items
+_MAIN = "import sys; from workers.fresh_process import serve; serve(int(sys.argv[1]))"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Death:
+    """How a fresh process died, or that it hung."""
+
+    cause: str
+    items: tuple[str, ...]  #: ids of those that it computed
+    traceback: str = ""  #: where it hung, if it could say
+    accuses: bool = False  #: it died in the trial of one item, after the canary had passed
+    convicts: bool = False  #: another process did the same
+
+
+class FreshProcessDiedError(InfrastructureError):
+    """A fresh process died, hung or never began."""
+
+    def __init__(self, death: Death) -> None:
+        super().__init__(death.cause)
+        self.death = death
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What the process computes, and how."""
+
+    plan: AuditPlan
+    shard: Shard
+    caution: Caution
+    device: str
+    deadline: float  #: seconds that an item may take
+    threads: int  #: of torch
+    logged: logs.Carried = field(default_factory=logs.carried)
+
+
+def computed(job: Job, observer: Observer, alive: Callable[[], None]) -> ShardResult:
+    """The result of a shard, from a fresh process; `alive` is called while that is watched.
+
+    Raises FreshProcessDiedError, Stopped where the observer requests it, and as `compute` does.
+    """
+    try:
+        return _Trial(job, observer, alive).result()
+    except FreshProcessDiedError as died:
+        if not died.death.accuses:
+            raise
+        first = died.death
+    try:
+        return _Trial(job, observer, alive).result()
+    except FreshProcessDiedError as died:
+        again = died.death.accuses and died.death.items == first.items
+        raise FreshProcessDiedError(replace(died.death, convicts=again)) from None
+
+
+class _Trial:
+    """One fresh process, as its parent sees it."""
+
+    def __init__(self, job: Job, observer: Observer, alive: Callable[[], None]) -> None:
+        self._job, self._observer, self._alive = job, observer, alive
+        self._items: tuple[str, ...] = ()
+        self._passed = False  #: an item went through by itself
+        self._on_trial = False  #: the items are one accused item
+
+    def result(self) -> ShardResult:
+        """As `computed`, of one process."""
+        ours, theirs = socket.socketpair()
+        with Connection(ours.detach()) as pipe, theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _MAIN, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+            theirs.close()
+            try:
+                pipe.send(self._job)
+                return self._watched(pipe)
+            except (EOFError, OSError):
+                raise self._died(_end_of(process)) from None
+            finally:
+                process.kill()
+                process.wait()
+
+    def _watched(self, pipe: Connection) -> ShardResult:
+        from transexplain.explaining import Stopped
+
+        polls, limit = 0, max(START_DEADLINE, self._job.deadline)  # until there is a model
+        while True:
+            self._alive()
+            if self._observer.should_stop():
+                raise Stopped
+            if pipe.poll(_POLL):
+                kind, content = pipe.recv()
+                polls, limit = 0, _limit_after(kind, limit, self._job.deadline)
+                if kind == "result":
+                    return content  # type: ignore[no-any-return]
+                self._hear(kind, content)
+            elif (polls := polls + 1) * _POLL > limit + _GRACE:  # no clock: both may be stopped
+                self._hear("hung", "")
+
+    def _hear(self, kind: str, content: Any) -> None:
+        if kind == "failed":
+            raise content
+        if kind == "hung":
+            cause = f"it hung, no progress within {self._job.deadline:g} seconds"
+            raise self._died(cause, content)
+        if kind == "done":
+            self._observer.item_done(*content)
+            self._items = tuple(name for name in self._items if name not in content)
+        elif kind == "tried":
+            self._passed, self._items = self._passed or content, ()
+        else:
+            self._items, self._on_trial = content, kind == "trial"
+            told = self._observer
+            (told.batch_started if kind == "batch" else told.check_started)(content)
+
+    def _died(self, cause: str, traceback: str = "") -> FreshProcessDiedError:
+        accuses = self._on_trial and self._passed and bool(self._items)
+        return FreshProcessDiedError(
+            Death(cause=cause, items=self._items, traceback=traceback, accuses=accuses)
+        )
+
+
+def _limit_after(kind: str, limit: float, deadline: float) -> float:
+    """Seconds in which the next word has to come."""
+    if kind in _ENDS or limit == deadline:
+        return deadline
+    return max(deadline, _FIRST)
+
+
+def _end_of(process: "subprocess.Popen[bytes]") -> str:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE)
+    code = process.returncode or 0
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended ({code})"
+    return f"a process that computed it {how}"
+
+
+def serve(descriptor: int) -> None:
+    """Compute the job that comes by this socket; what a fresh process does."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # its parent ends it
+        signal.signal(number, signal.SIG_IGN)
+    pipe = Connection(descriptor)
+    job: Job = pipe.recv()
+    logs.join(job.logged)
+    teller = _Teller(pipe, job.deadline)
+    threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
+    try:
+        teller.tell("result", _computed(job, teller))
+    except Exception as error:  # noqa: BLE001 - raised again where the result is wanted
+        teller.tell("failed", portable(error))
+
+
+def _end_with_parent(pipe: Connection) -> None:
+    with suppress(EOFError, OSError):
+        pipe.recv()  # nothing ever comes
+    os._exit(0)
+
+
+def _computed(job: Job, teller: "_Teller") -> ShardResult:
+    import torch
+
+    from transexplain.explaining.item_loop import Silent
+
+    torch.set_num_threads(job.threads)
+    model = model_for(job.plan, ModelCache(job.device))
+    for name, row in _tried(job):
+        teller.tell("trial" if name in job.caution.accused else "canary", (name,))
+        alone = replace(job.shard, start=row, stop=row + 1)
+        caution = Caution(alone=frozenset((name,)))
+        result = compute(job.plan, alone, model, observer=Silent(), caution=caution)()
+        teller.tell("tried", not result.failures)
+    return compute(job.plan, job.shard, model, observer=teller, caution=job.caution)()
+
+
+def _tried(job: Job) -> Iterator[tuple[str, int]]:
+    """The ids and rows of the canary and the accused, in the order of their trials."""
+    caution, shard = job.caution, job.shard
+    if not caution.accused:
+        return
+    whole = range(shard.start, shard.stop)
+    rows = dict(zip(ids_of(job.plan.dataset, whole), whole, strict=True))
+    free = [name for name in rows if name not in caution.accused | caution.quarantined.keys()]
+    if free:  # what was in no batch that died, else what was farthest from where it began
+        canary = max(free, key=lambda name: (name not in caution.alone, rows[name]))
+        yield canary, rows[canary]
+    yield from ((name, row) for name, row in rows.items() if name in caution.accused)
+
+
+class _Teller:
+    """Observer that tells the parent what is computed, and where it hangs."""
+
+    def __init__(self, pipe: Connection, deadline: float) -> None:
+        self._pipe, self._deadline = pipe, deadline
+        # since the last word, the first of which says that the model is there; a clock would go on
+        # while both processes are stopped
+        self._naps, self._limit = -math.inf, math.inf
+        self._working = threading.get_ident()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def tell(self, kind: str, content: object) -> None:
+        """Send this."""
+        with self._lock:
+            self._naps, self._limit = 0.0, _limit_after(kind, self._limit, self._deadline)
+            self._pipe.send((kind, content))
+
+    def batch_started(self, item_ids: Sequence[str]) -> None:
+        """Tell it."""
+        self.tell("batch", tuple(item_ids))
+
+    def check_started(self, item_ids: Sequence[str]) -> None:
+        """Tell it."""
+        self.tell("check", tuple(item_ids))
+
+    def item_done(self, *item_ids: str) -> None:
+        """Tell it."""
+        self.tell("done", item_ids)
+
+    def should_stop(self) -> bool:
+        """Never: the parent ends this process."""
+        return False
+
+    def _watch(self) -> None:
+        while self._naps * _POLL <= self._limit:
+            time.sleep(_POLL)
+            self._naps += 1
+        self.tell("hung", frames_of_thread(self._working))
