@@ -19,9 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from orchestrator.monitoring.broker_queues import BrokerQueues
 from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
-from orchestrator.serve.asked import Asked, BadQueryError, NotThereError
+from orchestrator.serve.asked import Asked, BadQueryError, NotThereError, names_of
 from orchestrator.serve.guard import LOGIN, Guard
-from orchestrator.serve.links import name_of
 from orchestrator.serve.live_desk import LiveDesk
 from orchestrator.serve.live_pages import live_routes
 from orchestrator.serve.monitoring_routes import monitoring_routes
@@ -138,11 +137,7 @@ class _Paths:
 
 
 async def _answer(page: Page, ask: Callable[..., Asked], request: Request) -> Response:
-    names = {name: name_of(str(value)) for name, value in request.path_params.items()}
-    if any(value is None for value in names.values()):
-        raise NotThereError("This address holds a name that cannot be read.")
-    known = {name: str(value) for name, value in names.items()}
-    asked = ask(names=known, query=dict(request.query_params))
+    asked = ask(names=names_of(request), query=dict(request.query_params))
     as_json = _wants_json(request)
     query = request.url.query
     beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from starlette.requests import Request
+
 from orchestrator.monitoring.broker_queues import BrokerQueues
-from orchestrator.serve.links import link
+from orchestrator.serve.links import link, name_of
 from orchestrator.serve.running_counts import RunningCounts
 from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.store import browsing
@@ -25,6 +27,23 @@ class NotThereError(Exception):
     def __init__(self, what: str, back: tuple[str, str] = ("/", "all runs")) -> None:
         super().__init__(what)
         self.back = back
+
+
+def names_of(request: Request) -> dict[str, str]:
+    """The names in the path; raises NotThereError."""
+    names = {name: name_of(str(value)) for name, value in request.path_params.items()}
+    known = {name: value for name, value in names.items() if value is not None}
+    if len(known) < len(names):
+        raise NotThereError("This address holds a name that cannot be read.")
+    return known
+
+
+def run_called(db: Database, name: str) -> ListedRun:
+    """A run by its id; raises NotThereError."""
+    found = browsing.listed_run(db, name)
+    if found is None:
+        raise NotThereError(f"There is no run {name!r} in this store.")
+    return found
 
 
 class BadQueryError(Exception):
@@ -60,14 +79,7 @@ class Asked:
     @cached_property
     def run(self) -> ListedRun:
         """The run of the path; raises NotThereError."""
-        return self.run_called(self.names["run"])
-
-    def run_called(self, name: str) -> ListedRun:
-        """A run by its id; raises NotThereError."""
-        found = browsing.listed_run(self.db, name)
-        if found is None:
-            raise NotThereError(f"There is no run {name!r} in this store.")
-        return found
+        return run_called(self.db, self.names["run"])
 
     @cached_property
     def facts(self) -> PlanFacts:

@@ -1,6 +1,6 @@
 """Draws numbers in a row as a line with intervals, in SVG that needs no script and no library."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -65,11 +65,10 @@ def _ends(point: LinePoint) -> Iterator[float]:
         yield from (one for one in (point.value, point.low, point.high) if one is not None)
 
 
-def _dot(point: LinePoint, x: str, level: "object") -> Markup:
+def _dot(point: LinePoint, x: str, level: Callable[[float], float]) -> Markup:
     """A point with its interval; its numbers are shown under the pointer."""
     if point.value is None:
         return Markup("")
-    assert callable(level)
     interval = Markup("")
     said = number(point.value)
     if point.low is not None and point.high is not None:

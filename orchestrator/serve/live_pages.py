@@ -17,16 +17,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.serve import drawn_pages, live_worker
-from orchestrator.serve.asked import NotThereError
-from orchestrator.serve.links import link, name_of
+from orchestrator.serve.asked import names_of, run_called
+from orchestrator.serve.links import link
 from orchestrator.serve.live_desk import LiveDesk, LiveSettings
 from orchestrator.serve.live_worker import LiveRequest, RequestError
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
-from orchestrator.serve.replies import RefusedError, features_of, problem, sent, wants_json
+from orchestrator.serve.replies import RefusedError, answered, problem, sent, wants_json
 from transexplain.errors import ConfigurationError
 from transexplain.methods.method_table import TABLE, MethodFacts
 from transexplain.reports.coloured_text import marked_html
-from transexplain.store import browsing, runs
+from transexplain.store import runs
 from transexplain.store.browsing import ListedRun
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditPlan
@@ -50,9 +50,7 @@ class _Runs:
 
     def get(self, run_id: str) -> tuple[ListedRun, AuditPlan]:
         """Raises NotThereError, and RefusedError where its model explains nothing here."""
-        run = browsing.listed_run(self._db, run_id)
-        if run is None:
-            raise NotThereError(f"There is no run {run_id!r} in this store.")
+        run = run_called(self._db, run_id)
         plan = self._plans.get(run_id)
         if plan is None:
             try:
@@ -121,9 +119,7 @@ async def _page(known: _Runs, desk: LiveDesk | None, forms: OwnForms, request: R
         raise RefusedError(
             403, "Switched off", "Nothing is explained here: the server was started without --live."
         )
-    run_id = name_of(str(request.path_params["run"]))
-    if run_id is None:
-        raise NotThereError("This address holds a name that cannot be read.")
+    run_id = names_of(request)["run"]
     if request.method != "POST":
         run, plan = await run_in_threadpool(known.get, run_id)
         return _shown(request, desk, forms, run, plan)
@@ -257,14 +253,10 @@ def _shown(
         "desk": desk.state,
         TOKEN: token,
     }
-    if wants_json(request):
-        response = sent(drawn_pages.json_bytes(document), True)
-    else:
-        address = link("runs", run.id, "explain")
-        drawing = {"here": "explain", "address": address, "beside": f"{address}.json"}
-        chosen = _chosen(given, list(offered))
-        names = {**document, **drawing, **features_of(request), "chosen": chosen, "given": given}
-        response = sent(drawn_pages.html("explain", **names), False)
+    address = link("runs", run.id, "explain")
+    drawing: dict[str, Any] = {"here": "explain", "address": address, "beside": f"{address}.json"}
+    drawing |= {"chosen": _chosen(given, list(offered)), "given": given}
+    response = answered(request, "explain", document, drawing)
     forms.keep(request, response, cookie)
     return response
 

@@ -17,11 +17,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.dispatch import run_actions
-from orchestrator.serve import drawn_pages
-from orchestrator.serve.asked import NotThereError
-from orchestrator.serve.links import link, name_of
+from orchestrator.serve.asked import NotThereError, names_of, run_called
+from orchestrator.serve.links import link
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
-from orchestrator.serve.replies import RefusedError, features_of, sent, wants_json
+from orchestrator.serve.replies import RefusedError, answered
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError, ObjectStoreError
 from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
@@ -194,25 +193,20 @@ async def _form(
         "shards_queued": done.queued,
         "hints_sent": done.hints,
     }
-    if wants_json(request):
-        return sent(drawn_pages.json_bytes(document), True)
-    drawing = {**document, "title": action.title, "here": "operate", **features_of(request)}
-    return sent(drawn_pages.html("operated", **{**drawing, "run": seen.run}), False)
+    drawing = {"title": action.title, "here": "operate", "run": seen.run}
+    return answered(request, "operated", document, drawing)
 
 
 def _names(request: Request) -> tuple[str, str]:
     """The action and the run of the path; raises NotThereError."""
-    action = request.path_params["action"]
-    run_id = name_of(str(request.path_params["run"]))
-    if action not in ACTIONS or run_id is None:
+    names = names_of(request)
+    if names["action"] not in ACTIONS:
         raise NotThereError(f"A run can be: {', '.join(ACTIONS)}.")
-    return action, run_id
+    return names["action"], names["run"]
 
 
 def _look(db: Database, run_id: str) -> _Seen:
-    run = browsing.listed_run(db, run_id)
-    if run is None:
-        raise NotThereError(f"There is no run {run_id!r} in this store.")
+    run = run_called(db, run_id)
     readable = browsing.texts_readable(db)
     failures = fleet_state.failures(db, run_id) if readable else None
     return _Seen(run, runs.progress(db, run_id), failures)
@@ -233,12 +227,9 @@ def _confirmation(
         "failed_to_retry": seen.passing,
         TOKEN: token,
     }
-    if wants_json(request):
-        response = sent(drawn_pages.json_bytes(document), True)
-    else:
-        drawing = {"title": ACTIONS[name].title, "here": "operate", **features_of(request)}
-        drawing["address"] = link("runs", seen.run.id, "operate", name)
-        response = sent(drawn_pages.html("operate", **document, **drawing), False)
+    drawing = {"title": ACTIONS[name].title, "here": "operate"}
+    drawing["address"] = link("runs", seen.run.id, "operate", name)
+    response = answered(request, "operate", document, drawing)
     forms.keep(request, response, cookie)
     return response
 

@@ -1,5 +1,8 @@
 """What a request is answered: a page or its JSON, and what went wrong in plain words."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,6 +33,16 @@ def sent(body: bytes, as_json: bool, status: int = 200, **headers: str) -> Respo
     """The answer with a page, or with JSON."""
     kind = "application/json" if as_json else "text/html; charset=utf-8"
     return Response(body, status, headers={"Vary": "Accept", **headers}, media_type=kind)
+
+
+def answered(
+    request: Request, template: str, document: Mapping[str, Any], drawing: Mapping[str, Any]
+) -> Response:
+    """The answer with a document, or with the page that draws it and what stands beside it."""
+    if wants_json(request):
+        return sent(drawn_pages.json_bytes(document), True)
+    names = {**document, **drawing, **features_of(request)}
+    return sent(drawn_pages.html(template, **names), False)
 
 
 def problem(

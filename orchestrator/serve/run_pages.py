@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError
+from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError, run_called
 from orchestrator.serve.line_drawing import LinePoint, line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.slow_pages import section_titles
@@ -243,7 +243,7 @@ def two_runs(asked: Asked) -> Answer:
     if not (first and second):
         listed = browsing.list_page(asked.db, limit=_OTHERS)
         return Answer({"a": None, "b": None, "runs": listed}, {"first": first, "second": second})
-    before, after = asked.run_called(first), asked.run_called(second)
+    before, after = run_called(asked.db, first), run_called(asked.db, second)
     verdicts = _beside(asked, "group_verdict", before, after, ("group_name",))
     return Answer(
         {

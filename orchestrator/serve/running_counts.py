@@ -5,7 +5,7 @@ and facts of plans, which never change.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from transexplain.store import browsing
 from transexplain.store.browsing import ListedRun, PlanFacts
@@ -15,6 +15,7 @@ from transexplain.store.item_matching import ItemSearch
 from transexplain.store.ranked_items import Ranking
 from transexplain.types.items import ItemOutcome
 
+T = TypeVar("T")
 _PLANS = 256  #: whose facts are kept
 _TOTALS = 8  #: runs whose counts are kept, some megabytes each where names were swapped
 _RANKINGS = 16  #: of a thousand items at most, about half a megabyte each
@@ -33,14 +34,9 @@ class RunningCounts:
 
     def totals(self, db: Database, run: ListedRun, seconds: float) -> GatheredTotals:
         """What the shards of a run have counted, after `seconds` more of reading."""
-        key = (run.id, run.finished)
-        with self._lock:
-            found = self._totals.setdefault(key, GatheredTotals(run.id))
-            self._totals.move_to_end(key)
-            while len(self._totals) > _TOTALS:
-                self._totals.popitem(last=False)
-            if run.state == "running":  # more is saved meanwhile
-                del self._totals[key]
+        found = self._kept(
+            self._totals, (run.id, run.finished), GatheredTotals(run.id), run, _TOTALS
+        )
         found.go_on(db, seconds)
         return found
 
@@ -55,14 +51,20 @@ class RunningCounts:
     ) -> Ranking:
         """What is known after `seconds` more of reading; of a run that works begun anew."""
         key = (run.id, run.finished, wanted, order)
-        with self._lock:
-            found = self._rankings.setdefault(key, Ranking(run.id, wanted, order, keep))
-            self._rankings.move_to_end(key)
-            while len(self._rankings) > _RANKINGS:
-                self._rankings.popitem(last=False)
-            if run.state == "running":
-                del self._rankings[key]
+        begun = Ranking(run.id, wanted, order, keep)
+        found = self._kept(self._rankings, key, begun, run, _RANKINGS)
         found.go_on(db, seconds)
+        return found
+
+    def _kept(self, held: OrderedDict[Any, T], key: Any, begun: T, run: ListedRun, most: int) -> T:
+        """What is held of a run, or `begun`; of a run that works nothing is kept."""
+        if run.state == "running":
+            return begun
+        with self._lock:
+            found = held.setdefault(key, begun)
+            held.move_to_end(key)
+            while len(held) > most:
+                held.popitem(last=False)
         return found
 
     def facts(self, db: Database, run_id: str) -> PlanFacts:

@@ -30,7 +30,6 @@ from transexplain.store.result_tables import (
     RESULT_TABLES,
     class_word,
     entity_result,
-    group_result,
     group_verdict,
     run_metric,
     run_result,
@@ -361,17 +360,3 @@ def side_by_side(
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(row[name] for name in names)
-
-
-def group_names(db: Database, run_id: str, limit: int = 1000) -> list[str]:
-    """Groups of the run's results, references among them, in the report's order."""
-    of = group_result.c
-    query = (
-        select(of.group_name)
-        .where(of.run_id == run_id)
-        .group_by(of.group_name)
-        .order_by(func.min(of.ordinal))
-        .limit(limit)
-    )
-    with db.read() as connection:
-        return list(connection.scalars(query))
