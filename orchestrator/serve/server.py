@@ -183,7 +183,8 @@ def serve_pages(  # noqa: PLR0913 - what `application` takes, and where it liste
 
 def bounded_server(app: ASGIApp, rules: AccessRules, **place: Any) -> _Server:
     """A server that holds so many connections, and none for ever; `place` as uvicorn takes it."""
-    most = min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _CONNECTIONS if files == resource.RLIM_INFINITY else min(_CONNECTIONS, files // 3)
     held: dict[_Connection, None] = {}
     bounds = {"rules": rules, "most": most, "held": held}
     config = uvicorn.Config(
