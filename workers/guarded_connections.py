@@ -20,6 +20,7 @@ from amqp import spec  # type: ignore[import-untyped]
 from amqp.basic_message import Message  # type: ignore[import-untyped]
 from amqp.method_framing import frame_handler  # type: ignore[import-untyped]
 from celery.app.amqp import AMQP
+from kombu.connection import ConnectionPool, PooledConnection
 from kombu.transport import pyamqp, redis
 from kombu.utils.encoding import bytes_to_str
 from redis import StrictRedis
@@ -374,6 +375,19 @@ class Connection(kombu.Connection):  # type: ignore[misc]
                 f"broker of kind {self.transport_cls!r}: use redis://, rediss://, amqp:// or "
                 "amqps://"
             ) from None
+
+    def Pool(self, limit: int | None = None, **kwargs: Any) -> ConnectionPool:  # noqa: N802
+        """A pool of guarded connections: what sends messages takes its connection there."""
+        return _Pool(self, limit, **kwargs)
+
+
+class _PooledConnection(PooledConnection, Connection):  # type: ignore[misc]
+    """A guarded connection of a pool."""
+
+
+class _Pool(ConnectionPool):  # type: ignore[misc]
+    def new(self) -> _PooledConnection:
+        return _PooledConnection(self, **dict(self.connection._info(resolve=False)))
 
 
 class GuardedAmqp(AMQP):  # type: ignore[misc]

@@ -31,8 +31,8 @@ def settings(redis_url: str) -> Iterator[Settings]:
 def delivered(app: Celery, name: str) -> list[Any]:
     """One message that is sent to a queue and received from it."""
     found: list[Any] = []
-    with app.connection_for_write() as connection:
-        app.send_task(TASK, args=("run-1", 0), queue=name, connection=connection, retry=False)
+    app.send_task(TASK, args=("run-1", 0), queue=name, retry=False)  # by a connection of the pool
+    with app.connection_for_read() as connection:
         channel = connection.channel()
         bound = app.amqp.queues[name].bind(channel)
 

@@ -83,7 +83,7 @@ shard = Table(
     Column("failed", Integer, nullable=False),  # items
     Column("fruitless", Integer, nullable=False, server_default="0"),  # attempts without progress
     Column("breadcrumb", JsonText),  # ids of the items being computed
-    Column("suspects", JsonText),  # see suspects.py
+    Column("suspects", JsonText),  # see leases.py
     Column("digest", Text),  # of what was saved, see shard_digests.py; NULL: nothing, or not taken
     Column("surroundings", JsonText, key="environment"),  # software and machine that saved it
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
