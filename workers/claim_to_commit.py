@@ -16,9 +16,9 @@ On a fleet a Celery task is a shard. SQL is the truth; the broker may lose and r
 6. After its last batch the device works on the next shard, while the records and totals of this one
    are finished. The commit compares the token, in one transaction.
 7. An error is written to the shard's row; "failed" and "stopped" get a new message. A revoked
-   task's shard is cancelled. A database that is away writes nothing: the lease ends by itself. Items
-   in which an attempt ended by themselves go on trial, and those that the model failed on are tried
-   once more, in a process of their own: see `fresh_process`.
+   task's shard is cancelled. A database that is away writes nothing: the lease ends by itself.
+   Items in which attempts ended go on trial in a process of their own, and those that the model
+   failed on are tried once more there: see `fresh_process`.
 8. What the broker lost the sweep sends again. SIGTERM ends work after its batch and gives leases
    back, uncounted.
 """
