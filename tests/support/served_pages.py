@@ -21,11 +21,17 @@ WIDER = "document.documentElement.scrollWidth - document.documentElement.clientW
 
 
 @contextmanager
-def listening(url: str, rules: AccessRules | None = None) -> Iterator[str]:
-    """The address of a real server over the store at `url`."""
+def listening(
+    url: str, rules: AccessRules | None = None, buffer: int | None = None
+) -> Iterator[str]:
+    """The address of a real server over the store at `url`; `buffer`: bytes that the system sends.
+
+    What is beyond them waits in the server for its client.
+    """
     rules = rules or AccessRules()
     with Database(url, read_only=True) as store, socket.socket() as port:
-        port.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # what is not read stays here
+        if buffer is not None:
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         port.bind(("127.0.0.1", 0))
         running = bounded_server(application(store, rules), rules)
         running.capture_signals = nullcontext  # a thread gets none
