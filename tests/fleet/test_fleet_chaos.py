@@ -60,6 +60,7 @@ def spec(tmp_path: Path) -> str:
             shard_size=SIZE,
             batch_tokens=64,
             evaluation={"items": 8},  # enough for rows in every table
+            max_attempts=8,  # faults take some from the poison, which needs three for itself
         )
     )
 
