@@ -11,6 +11,7 @@ from pathlib import Path
 import timm
 import torch
 import transformers
+import transformers.models.bert.modeling_bert  # and what it imports, before the guard looks
 
 from fuzz.guard import promise
 from fuzz.mutate import split_files

@@ -61,7 +61,6 @@ def spec(tmp_path: Path) -> str:
             batch_tokens=64,
             max_attempts=8,  # poison needs three, and faults of others take some
             evaluation={"items": 8},  # enough for rows in every table
-            max_attempts=8,  # faults take some from the poison, which needs three for itself
         )
     )
 
