@@ -8,6 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas
 import timm
 import torch
 import transformers
@@ -17,7 +18,7 @@ from fuzz.guard import promise
 from fuzz.mutate import split_files
 from transexplain.models.load import load_model
 
-__all__ = ["target", "timm", "transformers"]
+__all__ = ["pandas", "target", "timm", "transformers"]
 
 _FOLDER = Path("model")
 _LARGEST = 1 << 20  #: bytes of tensors that are written
