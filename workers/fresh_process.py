@@ -147,8 +147,8 @@ class _Trial:
             self._passed, self._items = self._passed or content, ()
         else:
             self._items, self._on_trial = content, kind == "trial"
-            told = self._observer
-            (told.batch_started if kind == "batch" else told.check_started)(content)
+            observer = self._observer
+            (observer.batch_started if kind == "batch" else observer.check_started)(content)
 
     def _died(self, cause: str, traceback: str = "") -> FreshProcessDiedError:
         accuses = self._on_trial and self._passed and bool(self._items)
@@ -179,12 +179,12 @@ def serve(descriptor: int) -> None:
     pipe = Connection(descriptor)
     job: Job = pipe.recv()
     logs.join(job.logged)
-    teller = _Teller(pipe, job.deadline)
+    reporter = _Reporter(pipe, job.deadline)
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
     try:
-        teller.tell("result", _computed(job, teller))
+        reporter.report("result", _computed(job, reporter))
     except Exception as error:  # noqa: BLE001 - raised again where the result is wanted
-        teller.tell("failed", portable(error))
+        reporter.report("failed", portable(error))
 
 
 def _end_with_parent(pipe: Connection) -> None:
@@ -193,7 +193,7 @@ def _end_with_parent(pipe: Connection) -> None:
     os._exit(0)
 
 
-def _computed(job: Job, teller: "_Teller") -> ShardResult:
+def _computed(job: Job, reporter: "_Reporter") -> ShardResult:
     import torch
 
     from transexplain.explaining.item_loop import Silent
@@ -201,12 +201,12 @@ def _computed(job: Job, teller: "_Teller") -> ShardResult:
     torch.set_num_threads(job.threads)
     model = model_for(job.plan, ModelCache(job.device))
     for name, row in _tried(job):
-        teller.tell("trial" if name in job.caution.accused else "canary", (name,))
+        reporter.report("trial" if name in job.caution.accused else "canary", (name,))
         alone = replace(job.shard, start=row, stop=row + 1)
         caution = Caution(alone=frozenset((name,)))
         result = compute(job.plan, alone, model, observer=Silent(), caution=caution)()
-        teller.tell("tried", not result.failures)
-    return compute(job.plan, job.shard, model, observer=teller, caution=job.caution)()
+        reporter.report("tried", not result.failures)
+    return compute(job.plan, job.shard, model, observer=reporter, caution=job.caution)()
 
 
 def _tried(job: Job) -> Iterator[tuple[str, int]]:
@@ -223,8 +223,8 @@ def _tried(job: Job) -> Iterator[tuple[str, int]]:
     yield from ((name, row) for name, row in rows.items() if name in caution.accused)
 
 
-class _Teller:
-    """Observer that tells the parent what is computed, and where it hangs."""
+class _Reporter:
+    """Observer that reports to the parent what is computed, and where it hangs."""
 
     def __init__(self, pipe: Connection, deadline: float) -> None:
         self._pipe, self._deadline = pipe, deadline
@@ -235,23 +235,23 @@ class _Teller:
         self._lock = threading.Lock()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def tell(self, kind: str, content: object) -> None:
-        """Send this."""
+    def report(self, kind: str, content: object) -> None:
+        """Send a message; the time limit of the next begins."""
         with self._lock:
             self._naps, self._limit = 0.0, _limit_after(kind, self._limit, self._deadline)
             self._pipe.send((kind, content))
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
-        """Tell it."""
-        self.tell("batch", tuple(item_ids))
+        """Report the items of a batch."""
+        self.report("batch", tuple(item_ids))
 
     def check_started(self, item_ids: Sequence[str]) -> None:
-        """Tell it."""
-        self.tell("check", tuple(item_ids))
+        """Report the items of an exactness check."""
+        self.report("check", tuple(item_ids))
 
     def item_done(self, *item_ids: str) -> None:
-        """Tell it."""
-        self.tell("done", item_ids)
+        """Report items that are computed."""
+        self.report("done", item_ids)
 
     def should_stop(self) -> bool:
         """Never: the parent ends this process."""
@@ -261,4 +261,4 @@ class _Teller:
         while self._naps * _POLL <= self._limit:
             time.sleep(_POLL)
             self._naps += 1
-        self.tell("hung", frames_of_thread(self._working))
+        self.report("hung", frames_of_thread(self._working))

@@ -305,7 +305,7 @@ def _next(one: "Schedule") -> float | None:
 
     if one.state == "paused":
         return None
-    with suppress(ConfigurationError):  # an earlier version took it; the tick says what is wrong
+    with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
         return next(upcoming(one.cron, one.time_zone, datetime.now().timestamp()), None)
     return None
 

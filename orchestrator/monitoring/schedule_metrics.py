@@ -27,7 +27,7 @@ def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> No
     samples.put("schedule_failing", float(row["retry_at"] is not None), name)
     if not active:
         return
-    with suppress(ConfigurationError):  # an earlier version took it; the tick says what is wrong
+    with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
         late = overdue(row["cron"], row["time_zone"], row["since"], now)
         samples.put("schedule_overdue_seconds", late, name)
         following = next(upcoming(row["cron"], row["time_zone"], now), None)

@@ -107,7 +107,7 @@ def _fires(row: Mapping[str, Any], now: float) -> dict[str, float | None]:
     """When it fires next, and since how many seconds a fire has made no run."""
     found: dict[str, float | None] = {"next": None, "overdue": 0.0}
     if row["state"] != "paused":
-        with suppress(ConfigurationError):  # an earlier version took it; the tick says why not
+        with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
             found["next"] = next(upcoming(row["cron"], row["time_zone"], now), None)
             found["overdue"] = overdue(row["cron"], row["time_zone"], row["since"], now)
     return found

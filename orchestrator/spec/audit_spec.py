@@ -90,6 +90,10 @@ def _labels(value: Any) -> Any:
 Labels = Annotated[dict[str, str] | Literal["by-index"], BeforeValidator(_labels)]
 
 
+def _targets(value: Any) -> Any:
+    return as_texts([value] if isinstance(value, Mapping) else value)
+
+
 class AuditSpec(Section):
     """One audit, as a person writes it."""
 
@@ -110,7 +114,7 @@ class AuditSpec(Section):
     explain: ExplainSection | None = Field(
         default=None, description="instead of method: a cheap one with an exact sample"
     )
-    targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(as_texts)] = Field(
+    targets: Annotated[tuple[str | dict[str, JsonValue], ...], BeforeValidator(_targets)] = Field(
         default=("predicted",),
         min_length=1,
         description="what is explained: predicted, label, top:K, all, class:NAME, index:NUMBER, "

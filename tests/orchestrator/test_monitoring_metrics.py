@@ -206,7 +206,7 @@ def test_series_are_bounded_and_vanish_with_their_runs(db: Database, prepared: P
         connection.execute(insert(shard_table), many)
         kinds = [
             {"run_id": ids[-1], "index": n, "item_id": str(n), "shard": 5, "truncated": False,
-             "error_kind": f"kind-{n % 23}"}
+             "error_kind": f"kind-{n % 23}", "error": "it failed"}
             for n in range(46)
         ]  # fmt: skip
         connection.execute(insert(item_table), kinds)

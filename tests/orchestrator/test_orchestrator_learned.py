@@ -64,9 +64,9 @@ def test_the_plan_names_the_file_and_its_bytes(
     assert prepare(tmp_path, method=learned(explainer, sha256=requested)).plan == plan
 
 
-def test_a_plan_of_another_method_has_the_document_it_had() -> None:
+def test_what_a_method_approximates_is_part_of_the_plan() -> None:
     plan = make_plan()
-    assert "approximates" not in plan.document()
+    assert plan.document()["approximates"] is None
     assert replace(plan, approximates=WRITTEN).digest != plan.digest
 
 

@@ -30,7 +30,7 @@ USAGES = {
     "run tiny.yaml --device cuda:99": "device 'cuda:99' is not there",
     "run tiny.yaml --data missing.csv": "no file matches 'missing.csv'",
     "run tiny.yaml --data empty.csv": "empty.csv is empty; its first line must name the columns",
-    "run tiny.yaml --data empty": "a folder without tars; write imagefolder:empty for pictures",
+    "run tiny.yaml --data empty": "write imagefolder:empty for pictures",
     "run tiny.yaml --data x.csv": "has no column 'text' or 'sentence'; name the column of the text",
     "run tiny.yaml --data x.csv --text boddy": "no column 'boddy'; did you mean 'body'?",
     "run tiny.yaml --data x.csv --text body --label starz": "did you mean 'stars'?",

@@ -316,10 +316,15 @@ def sites_of_blocks(module: nn.Module, embeddings: tuple[nn.Module, ...] = ()) -
 
 
 def _reordered(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same ids with all but the first and the last turned round: another text."""
-    ids = inputs[caller.main]
-    inner = ids[:, 1:-1].flip(1)
-    return {**inputs, caller.main: torch.cat([ids[:, :1], inner, ids[:, -1:]], dim=1)}
+    """The same ids with all but the first and the last turned round: another text.
+
+    Padding stays where it is: some models pool the last position that is no padding.
+    """
+    ids = inputs[caller.main].clone()
+    for row, attended in zip(ids, inputs.get("attention_mask", torch.ones_like(ids)), strict=True):
+        inner = attended.nonzero().flatten()[1:-1]
+        row[inner] = row[inner.flip(0)]
+    return {**inputs, caller.main: ids}
 
 
 def _layout(probe: Probe, sites: Sites, at: str) -> Layout | None:

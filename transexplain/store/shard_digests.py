@@ -119,7 +119,7 @@ def refuse_damaged(db: Database, run_id: str, only: Collection[int] | None = Non
     if found := damaged(db, run_id, only):
         more = len(found) - _NAMED
         raise DamagedRowError(
-            f"run {run_id}: the results of {len(found)} shard{'s' if more > 1 - _NAMED else ''} "
+            f"run {run_id}: the results of {len(found)} shard{'s' if len(found) > 1 else ''} "
             f"are not those that were saved: {'; '.join(map(str, found[:_NAMED]))}"
             f"{f'; and {more} more' if more > 0 else ''}. `transexplain verify {run_id}` names "
             f"them, `transexplain resume {run_id}` computes them again"
