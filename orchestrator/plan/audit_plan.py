@@ -112,6 +112,7 @@ def prepare_audit(
     _check_labels(spec, model, labels, _mapping(spec, model, dataset))
     plan = replace(_plan(spec, model, dataset, task), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
+    _check_favourable(plan)
     shards = make_shards(dataset.rows, plan.shard_size)
     first, warnings = _first_item(plan, shards), list(dataset.read_as)
     if task == "audit":
@@ -285,6 +286,16 @@ def _check_labels(
             "the target `label` is the class of each item's label, and no item has one: name "
             "their column in data.label, or choose another target"
         )
+
+
+def _check_favourable(plan: AuditPlan) -> None:
+    """Refuse favourable classes that the model has not."""
+    names = ClassNames(plan.model.classes)
+    for name in plan.favourable:
+        try:
+            names.class_index(name)
+        except TargetError as error:
+            raise TargetError(f"groups.favourable: {error}") from None
 
 
 def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str | None]:

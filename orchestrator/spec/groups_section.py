@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import typer
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.filing_sections import ImpactSection, Scenarios
 from orchestrator.spec.practical_section import PracticalLimits, PracticalSection
-from orchestrator.spec.spec_document import Section, absolute_path
+from orchestrator.spec.spec_document import Section, absolute_path, as_texts
 from transexplain.analysis.groups.entity_recogniser import (
     absolute_recogniser,
     planned_recogniser,
@@ -106,7 +106,17 @@ class GroupsSection(Section):
     )
     correction: Correction = Field(
         default="bh",
-        description="correction of p-values: bh and by (false discoveries), holm, none",
+        description="correction of p-values of relevance: bh and by (false discoveries), holm, "
+        "none; verdicts take holm",
+    )
+    complete: bool = Field(
+        default=False,
+        description="the lists of names are complete (nationalities, pronouns), so that names are "
+        "no sample of others",
+    )
+    favourable: Annotated[tuple[str, ...], BeforeValidator(as_texts)] = Field(
+        default=(),
+        description="classes that are to a person's advantage: their impact ratio is judged, too",
     )
     slice: str | None = Field(default=None, description="column of data.meta to split by")
     check: int = Field(
@@ -225,6 +235,8 @@ class GroupsSection(Section):
             "practical": self.practical.logit,
             "limits": Practical(**self.practical.model_dump()),
             "correction": self.correction,
+            "complete": self.complete,
+            "favourable": self.favourable,
             "slice": self.slice,
             "planted": self.planted,
             "scenario": tuple(one.planned() for one in self.scenario),

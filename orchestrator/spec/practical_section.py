@@ -16,20 +16,41 @@ class PracticalSection(Section):
         default=0.1,
         ge=0,
         allow_inf_nan=False,
-        description="difference that matters, of the answer's log-odds when a mention is swapped "
-        "and of relevance",
+        description="difference that matters, of a prediction's log-odds when a mention is "
+        "swapped, and of relevance",
     )
     probability: float = Field(
         default=0.02,
         ge=0,
         le=1,
-        description="difference that matters, of the answer's probability and of rates",
+        description="difference that matters, of a prediction's probability when a mention is "
+        "swapped",
+    )
+    changed: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="share of predictions that may change by swapping a mention for one of the "
+        "reference, beyond the share that changes by swapping it within the group",
+    )
+    spread: float = Field(
+        default=0.25,
+        ge=0,
+        allow_inf_nan=False,
+        description="standard deviation, in logits, by which the effect of a swap may differ "
+        "between texts",
+    )
+    rates: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="difference that matters, of rates of predictions and of errors",
     )
     impact_ratio: float = Field(
         default=0.8,
         gt=0,
         le=1,
-        description="ratio of the rates of a group and its reference below which, or above whose "
+        description="ratio of the rates of a favourable prediction below which, or above whose "
         "inverse, it matters",
     )
 

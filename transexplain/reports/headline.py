@@ -1,15 +1,15 @@
 """The headline of a report, written by its sections, and the verdict in one sentence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from transexplain.analysis.groups.group_verdicts import GroupFinding, GroupVerdict
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.evaluating.metrics.class_sensitivity import HARDLY
 from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.group_answers import by_verdict, hidden_parts
+from transexplain.reports.sections.group_answers import by_state, hidden_parts
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.mixed_section import mixture_sentence
 from transexplain.reports.sections.unreadable_items import damage
@@ -69,29 +69,78 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
         return "fact", "Below is what each class looks at; no groups were given."
     if not groups.verdicts:
         return "unknown", "No group could be compared: too few items mention any."
-    by = by_verdict(groups.verdicts)
-    total = len(groups.verdicts)
-    if by["different answers"] or by["different outcomes"]:
-        return "flagged", " ".join(_different(by, total))
     gaps = list(caveats(summary))
-    if by["inconclusive"]:
-        rest = total - len(by["inconclusive"])
-        equal = f" {rest} {'is' if rest == 1 else 'are'} equivalent." if rest else ""
-        share, why = _share(by["inconclusive"], total), _why_inconclusive(by["inconclusive"])
-        return "unknown", f"Inconclusive for {share}{why}.{equal}"
-    answers = (
-        "gets the same answers as its reference"
-        if total == 1
-        else ("get the same answers as their references")
-    )
-    who = "The group" if total == 1 else f"All {total} groups"
-    text = f"{who} {answers}, within practical limits: by {_deed(groups)} and by rates."
+    by = by_state(groups.verdicts)
+    deed = _deed(groups)
+    text = f"{_mention(groups.verdicts, deed)} {_outcome(groups.verdicts)}"
+    if by["flagged"]:
+        return "flagged", text
     if gaps:
         return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
-    if by["explained differently"]:
-        names = named([one.group for one in by["explained differently"]])
-        return "fact", f"{text} Explained differently, which does no harm by itself: {names}."
-    return "clear", text
+    return ("unknown" if by["open"] else "clear"), text
+
+
+def _mention(verdicts: Sequence[GroupVerdict], deed: str) -> str:
+    """The answer to the first question: who, compared with whom, how much, how sure."""
+    changing = [row for row in verdicts if row.mention == "changes"]
+    if changing:
+        return f"The mention changes the prediction for {_numbers(changing, _why_mention)}"
+    opened = [row for row in verdicts if row.mention == "open"]
+    if opened:
+        settled = len(verdicts) - len(opened)
+        rest = f" It does not for {settled} of {len(verdicts)}." if settled else ""
+        why = _numbers(opened, _why_mention)
+        return f"Whether the mention changes the prediction is open for {why}{rest}"
+    worst = next(iter(sorted(verdicts, key=_moved)), None)
+    figures = f": {worst.mention_reasons[0]}" if worst and worst.mention_reasons else ""
+    who = f"any of {len(verdicts)} groups" if len(verdicts) > 1 else verdicts[0].group
+    most = (
+        f". The largest effect is that of {worst.group}{figures}"
+        if len(verdicts) > 1 and worst
+        else figures
+    )
+    return f"The mention of {who} does not change the prediction, by {deed}{most}."
+
+
+def _outcome(verdicts: Sequence[GroupVerdict]) -> str:
+    """The answer to the second question."""
+    differing = [row for row in verdicts if row.outcome == "differ"]
+    if differing:
+        return f"Outcomes differ for {_numbers(differing, _why_outcome)}"
+    opened = [row for row in verdicts if row.outcome == "open"]
+    if opened:
+        return (
+            f"Whether outcomes differ is open for {_numbers(opened[:1], _why_outcome, len(opened))}"
+        )
+    return "Rates of predictions and errors do not differ."
+
+
+def _why_mention(verdict: GroupVerdict) -> Sequence[str]:
+    return verdict.mention_reasons[:1]
+
+
+def _why_outcome(verdict: GroupVerdict) -> Sequence[str]:
+    return (*verdict.outcome_reasons[:1], *verdict.notes[:1])
+
+
+def _numbers(
+    verdicts: Sequence[GroupVerdict],
+    why: Callable[[GroupVerdict], Sequence[str]],
+    total: int | None = None,
+) -> str:
+    """The groups, the first of them with their numbers."""
+    shown = [
+        f"{row.group} against {row.reference}: {'; '.join(why(row))}"
+        for row in verdicts[:_WITH_NUMBERS]
+    ]
+    rest = [row.group for row in verdicts[_WITH_NUMBERS:]]
+    more = (total or 0) - len(verdicts)
+    also = f" So for {named(rest)}." if rest else f" So for {more} more." if more > 0 else ""
+    return f"{'. '.join(shown)}.{also}"
+
+
+def _moved(verdict: GroupVerdict) -> float:
+    return -abs(verdict.counterfactual.probability) if verdict.counterfactual else 0.0
 
 
 def _deed(groups: Groups) -> str:
@@ -109,28 +158,3 @@ def caveats(summary: Summary) -> Iterator[str]:
     for one in groups.verdicts if groups else ():
         for gap in one.missing:
             yield f"{one.group}: {gap}"
-
-
-def _different(by: dict[GroupFinding, list[GroupVerdict]], total: int) -> Iterator[str]:
-    words: tuple[GroupFinding, ...] = ("different answers", "different outcomes")
-    for word in words:
-        found = by[word]
-        if len(found) == 1:
-            yield f"{word.capitalize()} for {_share(found, total)}: {found[0].reasons[0]}."
-        elif found:
-            shown = "; ".join(f"{one.group}: {one.reasons[0]}" for one in found[:_WITH_NUMBERS])
-            yield f"{word.capitalize()} for {_share(found, total)}. {shown}."
-    if by["inconclusive"]:
-        yield f"Inconclusive: {named([one.group for one in by['inconclusive']])}."
-
-
-def _share(found: Sequence[GroupVerdict], total: int) -> str:
-    names = named([one.group for one in found])
-    return f"{len(found)} of {total} groups ({names})" if total > 1 else names
-
-
-def _why_inconclusive(found: Sequence[GroupVerdict]) -> str:
-    """The reasons of one group, if possible one that items of its own mention."""
-    first = next((one for one in found if one.outcome is not None), found[0])
-    reasons = "; ".join(first.reasons[:2])
-    return f": {reasons}" if len(found) == 1 else f". {first.group}: {reasons}"

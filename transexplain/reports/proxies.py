@@ -49,7 +49,7 @@ class Proxies:
 
     group: str
     reference: str
-    answer: str
+    prediction: str
     items: int  #: of the group that were read
     other_items: int
     words: tuple[Proxy, ...]  #: by what they add to the difference, the most first
@@ -75,12 +75,12 @@ def proxies_of(
     return [
         _of_group(db, run, one, references[one.group], totals)
         for one in verdicts
-        if one.verdict == "different outcomes"
+        if one.outcome == "differ"
     ]
 
 
 def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]:
-    """The reasons of a verdict, with the words that occur together with its group."""
+    """The notes of a verdict, with the words that occur together with its group."""
     for proxies in found:
         if proxies.group == one.group and (named := _worth_naming(proxies.words)):
             words = ", ".join(
@@ -88,8 +88,8 @@ def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]
                 f"{signed(word.difference, 2)} logit)"
                 for word in named
             )
-            return (*one.reasons, f"what differs most between their items: {words}")
-    return one.reasons
+            return (*one.notes, f"what differs most between their items: {words}")
+    return one.notes
 
 
 def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
@@ -105,14 +105,15 @@ def _of_group(
     mine = run_totals.items_of(db, run.id, [one.group], _ITEMS)
     theirs = run_totals.items_of(db, run.id, sorted(others), _ITEMS)
     both = set(mine) & set(theirs)
+    prediction = one.rates.prediction if one.rates else ""
     sides = [
-        _Side(db, run, [i for i in ids if i not in both], one.answer) for ids in (mine, theirs)
+        _Side(db, run, [i for i in ids if i not in both], prediction) for ids in (mine, theirs)
     ]
     words = _ranked(sides[0], sides[1], _named(run.plan), _wanted(one))
     return Proxies(
         group=one.group,
         reference=one.reference,
-        answer=one.answer,
+        prediction=prediction,
         items=sides[0].items,
         other_items=sides[1].items,
         words=tuple(words[:_SHOWN]),
@@ -121,8 +122,8 @@ def _of_group(
 
 
 def _wanted(one: GroupVerdict) -> float:
-    """1.0 where the group gets the answer more often, -1.0 where less often."""
-    return 1.0 if one.outcome is None or one.outcome.difference > 0 else -1.0
+    """1.0 where the group gets the prediction more often, -1.0 where less often."""
+    return 1.0 if one.rates is None or one.rates.difference > 0 else -1.0
 
 
 def _named(plan: AuditPlan) -> set[str]:

@@ -83,5 +83,8 @@ class Practical:
     """The smallest differences that matter, each in the unit of what it is compared with."""
 
     logit: float = 0.1  #: of log-odds by swapping a mention; of relevance, where it is in logits
-    probability: float = 0.02  #: of probabilities and of selection rates
-    impact_ratio: float = 0.8  #: of selection rates; its inverse the other way
+    probability: float = 0.02  #: of probabilities by swapping a mention
+    changed: float = 0.05  #: of shares of predictions that change by swapping a mention
+    spread: float = 0.25  #: standard deviation of the swap's effect between texts, in logits
+    rates: float = 0.05  #: of rates of predictions and of errors, in shares
+    impact_ratio: float = 0.8  #: of rates of a favourable prediction; its inverse the other way

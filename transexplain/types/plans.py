@@ -315,6 +315,8 @@ class AuditPlan:
     reference: str | Mapping[str, str] | None = None
     practical: float = 0.1  #: smallest difference that matters, in logits
     correction: Correction = "bh"  #: of p-values for the number of comparisons
+    complete: bool = False  #: the groups' lists are all names that there are, and no sample
+    favourable: tuple[str, ...] = ()  #: classes whose impact ratio is judged
     slice: str | None = None  #: metadata column that the statistics are also split by
     check: CheckPlan | None = None  #: None: no item is checked
     planted: float | None = None  #: size of a planted difference, in the unit; None: none

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.intervals import Estimate, Interval
+from transexplain.analysis.groups.intervals import Estimate
+from transexplain.analysis.groups.measures import (
+    Comparison,
+    Measure,
+    MeasureName,
+    effect,
+    excess,
+    spread,
+)
 from transexplain.types.findings import Practical
 
 _Floats = NDArray[np.float64]
@@ -63,60 +71,69 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counterfactual:
-    """What names of a group, in the place of names of its reference, do to one answer.
+    """What names of a group, in the place of names of its reference, do to one prediction.
 
-    Of kind `region`: what regions of a group add to the answers to their pictures, more than those
-    of its reference. Texts are then pictures, and names what the regions are called. Of kind
+    Of kind `region`: what regions of a group add to the predictions of their pictures, more than
+    those of its reference. Texts are then pictures, and names what the regions are called. Of kind
     `substructure` the same of graphs.
     """
 
     kind: Kind = "swap"
     group: str
     reference: str
-    answer: str
+    prediction: str
     stratum: str  #: value of the slice; "": all texts
     documents: int  #: texts with names of both sides
     clusters: int  #: of these texts
     entities: int  #: of the group, that stood in a text
     other_entities: int  #: of the reference
     effect: float  #: mean change of the log-odds, in logits
-    interval: Interval | None  #: 95 %, over entities and clusters of texts
-    #: 95 % of the effect of the names that were read, over clusters of texts alone
-    names_interval: Interval | None
-    probability: float  #: mean change of the answer's probability
-    probability_interval: Interval | None
-    #: share of pairs of names, one of each side, that are answered differently; of the group's
-    #: regions without which another class is predicted; None: the answer is a number
-    flips: float | None
+    probability: float  #: mean change of the prediction's probability
+    #: share of pairs of names, one of each side, with different predictions; of the group's
+    #: regions without which another class is predicted; None: the prediction is a number
+    changed_across: float | None
     #: the same of two names of one side (None: there are no such pairs); of the reference's regions
-    own_flips: float | None
+    changed_within: float | None
+    shift: float | None  #: share of texts so predicted with the group's names, less the reference's
     #: root mean square of half the change between two names of one side, or two ways of hiding
     noise: float | None
-    #: standard deviation of the effect between texts, beyond the noise, in logits; of regions
-    #: beyond that of the other side, and 0 where chance may have made it
-    varies: float
-    varies_p: float | None  #: of an effect that varies by no more than is practical
     per_position: float | None  #: change by a name of one more word piece, within one group
-    #: of an effect of these names within practical limits, in logits and in probability, or of none
-    #: at all of names like them
-    p: float | None
-    equal: bool  #: both 90 % intervals lie within the limits, and the effect varies within them
-    needed: int | None  #: from which on the half-width would be half of what is practical
-    needed_of: Literal["texts", "names"]  #: what `needed` counts: the scarcer of the two
     examples: tuple[Change, ...]  #: the widest
+    measures: tuple[Measure, ...] = ()  #: that decide
+
+    @property
+    def enough(self) -> bool:
+        """Whether enough texts were changed for an interval."""
+        return any(measure.interval is not None for measure in self.measures)
+
+    def measure(self, name: MeasureName) -> Measure | None:
+        """The measure of this name, if it was taken."""
+        return next((measure for measure in self.measures if measure.name == name), None)
+
+
+#: a comparison before its measures are decided
+Compared = tuple[Counterfactual, tuple[Comparison, ...]]
 
 
 def counterfactual_table(
     observations: Iterable[Observation],
     answers: Sequence[Answer],
+    classes: Sequence[str],
     references: Mapping[str, Reference],
     practical: Practical,
-) -> list[Counterfactual]:
-    """One row per group, answer and stratum; a group without swapped names has none."""
+    *,
+    complete: bool = False,
+) -> list[Compared]:
+    """One row per group, answer and stratum; a group without swapped names has none.
+
+    `classes` are all of the model. With `complete` the names of the lexicon are all that there are,
+    and no sample of others.
+    """
     by_document: dict[tuple[bool, str], list[Observation]] = {}
-    for one in sorted(observations):
-        by_document.setdefault((one.template, one.document), []).append(one)
-    found: list[Counterfactual] = []
+    for observation in sorted(observations):
+        document = (observation.template, observation.document)
+        by_document.setdefault(document, []).append(observation)
+    rows: list[Compared] = []
     for group, reference in references.items():
         others = set(reference.groups) - {group}
         if reference.name == group or not others:
@@ -124,14 +141,14 @@ def counterfactual_table(
         texts = list(_with_both(by_document.values(), group, others))
         strata = ["", *sorted({text[0].slice for text in texts} - {""})]
         for stratum in strata:
-            within = [one for one in texts if stratum in ("", one[0].slice)]
+            within = [text for text in texts if stratum in ("", text[0].slice)]
             if len(within) >= (MIN_TEXTS if stratum else 2):
-                compared, named = _Compared(within, group), (group, reference.name, stratum)
-                found += [
-                    compared.row(number, answer, named, practical)
-                    for number, answer in enumerate(answers)
+                compared = _Compared(within, group, classes, practical, complete=complete)
+                named = (group, reference.name, stratum)
+                rows += [
+                    compared.row(number, answer, named) for number, answer in enumerate(answers)
                 ]
-    return found
+    return rows
 
 
 def observations_to_json(observations: Iterable[Observation]) -> list[dict[str, Any]]:
@@ -157,8 +174,17 @@ def _with_both(
 class _Compared:
     """The texts of one comparison as arrays: N observations in D texts."""
 
-    def __init__(self, texts: Sequence[Sequence[Observation]], group: str) -> None:
-        self.texts = texts
+    def __init__(
+        self,
+        texts: Sequence[Sequence[Observation]],
+        group: str,
+        classes: Sequence[str],
+        practical: Practical,
+        *,
+        complete: bool,
+    ) -> None:
+        self.texts, self.classes = texts, classes
+        self.practical, self.complete = practical, complete
         observed = [one for text in texts for one in text]
         self.observed = observed
         self.left = np.array([one.group == group for one in observed])
@@ -179,63 +205,87 @@ class _Compared:
         ) / len(texts)
         self.counts = counts
 
-    def row(
-        self, number: int, answer: Answer, named: tuple[str, str, str], practical: Practical
-    ) -> Counterfactual:
+    def row(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Compared:
         """The comparison of one answer; `named` are group, reference and stratum."""
         values = self.values[:, number]
-        effect, these, scarce = self.estimates(values)
-        chance, known, _ = self.estimates(probability(values))
-        varies, varies_p = self._spread(values, practical.logit)
         own = sum(left for left, _ in self.entities)
-        enough = len(self.texts) >= MIN_TEXTS and effect.freedom >= 1.0
-        p = min(_p(effect, these, practical.logit), _p(chance, known, practical.probability))
-        counts = {"texts": len(self.texts), "names": max(own, len(self.entities) - own)}
-        inside = effect.inside(practical.logit) and chance.inside(practical.probability)
-        flips, own_flips = (None, None) if answer.is_number else self._flips()
-        return Counterfactual(
+        across, within = (None, None) if answer.is_number else self._changed()
+        row = Counterfactual(
             group=named[0],
             reference=named[1],
-            answer=answer.name,
+            prediction=answer.name,
             stratum=named[2],
             documents=len(self.texts),
             clusters=self.clusters,
             entities=own,
             other_entities=len(self.entities) - own,
-            effect=effect.difference,
-            interval=effect.interval() if enough else None,
-            names_interval=these.interval() if enough else None,
-            probability=chance.difference,
-            probability_interval=chance.interval() if enough else None,
-            flips=flips,
-            own_flips=own_flips,
+            effect=float((self.weight * values).sum()),
+            probability=0.0
+            if answer.is_number
+            else float((self.weight * probability(values)).sum()),
+            changed_across=None if across is None else float(across.mean()),
+            changed_within=None if within is None else float(within.mean()),
+            shift=None if answer.is_number else self._shift(answer),
             noise=self._noise(values),
-            varies=varies,
-            varies_p=varies_p if enough else None,
             per_position=self._per_position(values),
-            p=p if enough else None,
-            equal=enough and inside and varies <= practical.logit,
-            needed=effect.needed(practical.logit, counts[scarce]) if enough else None,
-            needed_of=scarce,
             examples=self._examples(values),
         )
+        return row, tuple(self._comparisons(values, answer, number, (across, within)))
 
-    def estimates(self, values: _Floats) -> tuple[Estimate, Estimate, Literal["texts", "names"]]:
-        """The mean over texts of the difference between the sides, in two views; what is scarce.
+    def _comparisons(
+        self,
+        values: _Floats,
+        answer: Answer,
+        number: int,
+        changed: tuple[_Floats | None, _Floats | None],
+    ) -> Iterator[Comparison]:
+        """The measures of one answer; predictions changed are those of any class, given once."""
+        like, these = self.estimates(values)
+        enough = len(self.texts) >= MIN_TEXTS and like.freedom >= 1.0
+        yield effect("logit", self.practical.logit, like, these, enough=enough)
+        if not answer.is_number:
+            yield effect(
+                "probability",
+                self.practical.probability,
+                *self.estimates(probability(values)),
+                enough=enough,
+            )
+        across, within = changed
+        if across is not None and number == 0:
+            more = across if within is None else across - within
+            yield excess(
+                "changed", self.practical.changed, self._over_texts(more), self.clusters,
+                enough=enough,
+            )  # fmt: skip
+        if (spread := self._spread(values)) is not None and enough:
+            yield spread
+
+    def _over_texts(self, values: _Floats) -> Estimate:
+        """The mean of a value of every text (D,), errors by cluster."""
+        mean = float(values.mean())
+        square = _factor(self.clusters) * _squares((values - mean) / len(values), self.cluster)
+        return Estimate(difference=mean, error=math.sqrt(square), freedom=float(self.clusters - 1))
+
+    def estimates(self, values: _Floats) -> tuple[Estimate, Estimate]:
+        """The mean over texts of the difference between the sides, in two views.
 
         First with names as a sample, errors by entity and cluster: the variance is that of entities
         plus that of clusters of texts minus that of their meeting (Cameron, Gelbach and Miller
         2011, eq. 2.11), never below the larger of the first two, each with the factor G / (G - 1);
         Student's freedom is that of the scarcer of the three, less one. Then of the names that were
-        read, errors by cluster alone. Last of what more would make the first interval narrower.
+        read, errors by cluster alone; it is both where the list of names is complete.
         """
         by_entity, by_cluster, meeting, numbers = self._variances(values)
+        mean = float((self.weight * values).sum())
+        these = Estimate(
+            difference=mean, error=math.sqrt(by_cluster), freedom=float(self.clusters - 1)
+        )
+        if self.complete:
+            return these, these
         variance = max(by_entity + by_cluster - meeting, by_entity, by_cluster)
-        freedom = min((self.clusters, *(one for one in numbers if one > 1))) - 1
-        difference = float((self.weight * values).sum())
-        like = Estimate(difference=difference, error=math.sqrt(variance), freedom=float(freedom))
-        these = replace(like, error=math.sqrt(by_cluster), freedom=float(self.clusters - 1))
-        return like, these, "names" if by_entity > by_cluster else "texts"
+        freedom = min((self.clusters, *(number for number in numbers if number > 1))) - 1
+        like = replace(these, error=math.sqrt(variance), freedom=float(freedom))
+        return like, these
 
     def _variances(self, values: _Floats) -> tuple[float, float, float, list[int]]:
         """Of the difference: between entities, between clusters of texts, where they meet.
@@ -276,25 +326,19 @@ class _Compared:
         weights = np.asarray(values, dtype=np.float64)
         return np.asarray(np.bincount(self.text, weights, len(self.texts)), dtype=np.float64)
 
-    def _spread(self, values: _Floats, practical: float) -> tuple[float, float | None]:
-        """How much the effect differs between texts beyond the noise of names; and p, see `row`.
+    def _spread(self, values: _Floats) -> Comparison | None:
+        """How much the effect differs between texts beyond the noise of names.
 
-        The variance of the texts' differences minus what names of one side would make of it; p is
-        that of a variance of at most `practical` squared, by Student's test over texts. None where
-        no text has two names of one side.
+        The variance of the texts' differences, less what names of one side would make of it, with
+        Student's interval over clusters of texts; shown as a standard deviation. None where no text
+        has two names of one side, or there are too few texts.
         """
         differences = self._side(values, 0) - self._side(values, 1)
         noise = self._noise_by_text(values)
-        if noise is None or len(differences) < MIN_TEXTS:
-            return 0.0, None
+        if noise is None or len(differences) < MIN_TEXTS or self.clusters < MIN_TEXTS:
+            return None
         beyond = (differences - differences.mean()) ** 2 - noise
-        mean, error = float(beyond.mean()), float(beyond.std(ddof=1)) / math.sqrt(len(beyond))
-        p = 1.0
-        if mean > practical**2:
-            from scipy.special import stdtr  # slow to import, and a wrong request comes first
-
-            p = float(stdtr(len(beyond) - 1, -(mean - practical**2) / error)) if error else 0.0
-        return math.sqrt(max(mean, 0.0)), p
+        return spread(self._over_texts(beyond), self.practical.spread)
 
     def _within(self, values: _Floats, side: int) -> tuple[_Floats, _Floats]:
         """(D,) sums of squares within one side of every text, and their degrees of freedom."""
@@ -331,16 +375,31 @@ class _Compared:
         means = np.where(self.left, *(self._side(values, side)[self.text] for side in (0, 1)))
         return np.asarray(values - means)
 
-    def _flips(self) -> tuple[float, float | None]:
-        """Shares of pairs of names that are answered differently: of two sides, and of one."""
+    def _changed(self) -> tuple[_Floats, _Floats | None]:
+        """(D,) shares of pairs of names with different predictions: of two sides, and of one.
+
+        A text without two names of one side takes the mean of the others; None: all are so.
+        """
         across, within = [], []
-        for text in self._split():
-            left, right = text
+        for left, right in self._split():
             across.append(np.mean([a != b for a in left for b in right]))
-            for side in text:
-                pairs = [a != b for place, a in enumerate(side) for b in side[place + 1 :]]
-                within += [float(np.mean(pairs))] if pairs else []
-        return float(np.mean(across)), float(np.mean(within)) if within else None
+            own = [
+                [a != b for place, a in enumerate(side) for b in side[place + 1 :]]
+                for side in (left, right)
+            ]
+            within.append(np.mean([float(np.mean(pairs)) for pairs in own if pairs] or [math.nan]))
+        known = np.array(within)
+        if np.isnan(known).all():
+            return np.array(across), None
+        return np.array(across), np.where(np.isnan(known), np.nanmean(known), known)
+
+    def _shift(self, answer: Answer) -> float:
+        """The share of texts so predicted with names of the group, less that with the reference's.
+
+        Every name of a side counts alike in its text.
+        """
+        chosen = np.array([answer.selects(one.predicted, self.classes) for one in self.observed])
+        return float((self.weight * chosen).sum())
 
     def _split(self) -> Iterator[tuple[list[str], list[str]]]:
         sides: list[tuple[list[str], list[str]]] = [([], []) for _ in self.texts]
@@ -364,16 +423,6 @@ class _Compared:
                         change=change,
                     )
         return tuple(sorted(widest.values(), key=lambda one: -abs(one.change))[:SHOWN])
-
-
-def _p(like: Estimate, these: Estimate, limit: float) -> float:
-    """The larger p of two tests: these names' effect is within `limit`, names like them have none.
-
-    Each has its own test, and the larger p is that of both (an intersection-union test, Berger
-    1982). So the size of an effect is that of the names of the lexicon, which are known, and
-    randomly sampled names, which differ by chance, are no effect of their group.
-    """
-    return max(these.p_beyond(limit), like.p_beyond(0.0))
 
 
 def _squares(parts: _Floats, places: _Ints) -> float:

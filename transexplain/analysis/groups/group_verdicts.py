@@ -1,36 +1,33 @@
-"""The verdict on each group: answers and outcomes decide, relevance explains.
+"""The verdict on each group: two questions, each with three states.
 
-Three kinds of evidence, in this order of authority: what swapping its mentions does to the answer
-(`counterfactuals`; of pictures what hiding its regions does, `hidden_regions`), how answers differ
-between the items that mention it and its reference (`outcomes`), and what its mentions add to the
-answer (the group table). The first two are in the answer's own units and decide; relevance alone
-flags no group.
+*The mention*: does changing who is mentioned change the prediction? Its measures come from swaps
+(`counterfactuals`; of pictures from hiding regions, `hidden_regions`). *The outcome*: do groups get
+different predictions and errors? Its measures are differences of rates (`outcomes`). Relevance
+explains and decides neither.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
+from transexplain.analysis.groups.measures import Comparison, decided, gravest
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.analysis.groups.verdict_rules import (
+from transexplain.analysis.groups.verdict_sentences import (
     WORDS,
-    adjusted,
-    effect_of,
-    in_stratum,
-    rates,
-    signed,
+    decided_effect,
+    decided_rates,
+    labels_say,
+    open_effect,
+    open_rates,
 )
-from transexplain.types.findings import Correction, GroupStatistic, Practical
+from transexplain.types.findings import GroupStatistic
 
-GroupFinding = Literal[
-    "different answers", "different outcomes", "explained differently", "equivalent", "inconclusive"
-]
-ALPHA = 0.05
-DOUBT = 0.10  #: unadjusted p of a stratum below which it contradicts all items together
+Mentioned = Literal["changes", "does not change", "open"]
+Outcomes = Literal["differ", "do not differ", "open"]
+#: how a verdict is called as a whole
+VerdictState = Literal["flagged", "open", "clear"]
 LEFT_OUT = 0.02  #: share of a group's places that the matching may leave out without a remark
 ONE_ENTITY = 0.30  #: share of a group's mentions that one entity may have without a remark
 
@@ -41,14 +38,22 @@ class GroupVerdict:
 
     group: str
     reference: str
-    verdict: GroupFinding
-    reasons: tuple[str, ...]  #: in the order of their weight
-    answer: str  #: that decided, or that is named first
-    stratum: str  #: that decided; "": all items
-    p: float | None  #: adjusted, of what decided
-    counterfactual: Counterfactual | None  #: of `answer`; None: nothing was changed
-    outcome: Outcome | None  #: of `answer`; None: too few items
-    missing: tuple[str, ...]  #: what was not tested, so that *equivalent* is not *clear*
+    mention: Mentioned  #: whether a mention of the group changes the prediction
+    outcome: Outcomes  #: whether rates of predictions and errors differ
+    mention_reasons: tuple[str, ...]  #: in the order of their weight
+    outcome_reasons: tuple[str, ...]
+    notes: tuple[str, ...]  #: what explains a difference, and excuses none
+    missing: tuple[str, ...]  #: what was not tested, so that the group is not clear
+    counterfactual: Counterfactual | None  #: that decided, or is named first; None: no swaps
+    rates: Outcome | None  #: the same of rates; None: too few items
+
+    @property
+    def state(self) -> VerdictState:
+        """*Flagged*: either question is answered by a difference; *clear*: neither, and no gap."""
+        if self.mention == "changes" or self.outcome == "differ":
+            return "flagged"
+        settled = self.mention == "does not change" and self.outcome == "do not differ"
+        return "clear" if settled and not self.missing else "open"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,244 +68,141 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The input of the verdicts."""
+    """The input of the verdicts, its measures decided."""
 
     counterfactuals: Sequence[Counterfactual]
     outcomes: Sequence[Outcome]
     relevance: Sequence[GroupStatistic]
     found: Mapping[str, Found]
+    #: group -> words of its texts that the lexicon lacks and that change predictions
+    unlisted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
     kind: Kind = "swap"  #: of those that there are, or would be
     no_rates: str = ""  #: why there are no outcomes; "": there are, or items mention too little
-    is_number: bool = False  #: the only answer is a number, so that there are no rates to compare
+    is_number: bool = False  #: the only prediction is a number, so that there are no rates
 
 
-def group_verdicts(
-    evidence: Evidence,
-    references: Mapping[str, Reference],
-    practical: Practical,
-    correction: Correction = "bh",
-) -> list[GroupVerdict]:
-    """One verdict per mentioned group that has a reference, in the order of `references`.
+_Row = TypeVar("_Row", Counterfactual, Outcome)
 
-    The p-values of all swaps and outcomes of the audit, strata included, are one family.
-    """
-    swaps, outcomes = list(evidence.counterfactuals), list(evidence.outcomes)
-    p = adjusted(
-        [*(one.p for one in swaps), *(one.varies_p for one in swaps), *(o.p for o in outcomes)],
-        correction,
-    )
-    count = len(swaps)
-    by_swaps = [_TestedSwap(row, p[n], p[count + n], practical) for n, row in enumerate(swaps)]
-    by_rates = [(row, p[2 * count + n]) for n, row in enumerate(outcomes)]
-    mentioned = {row.group for row in swaps} | {row.group for row in outcomes}
+
+def with_measures(rows: Sequence[tuple[_Row, Sequence[Comparison]]]) -> list[_Row]:
+    """The rows of one question with their measures, decided together."""
+    measures = iter(decided([comparison for _, several in rows for comparison in several]))
+    return [replace(row, measures=tuple(next(measures) for _ in several)) for row, several in rows]
+
+
+def group_verdicts(evidence: Evidence, references: Mapping[str, Reference]) -> list[GroupVerdict]:
+    """One verdict per mentioned group that has a reference, in the order of `references`."""
+    mentioned = {row.group for row in evidence.counterfactuals}
+    mentioned |= {row.group for row in evidence.outcomes}
     mentioned |= {row.group for row in evidence.relevance}
     return [
-        _GroupEvidence(
-            group,
-            reference,
-            [one for one in by_swaps if one.row.group == group],
-            [one for one in by_rates if one[0].group == group],
-            evidence,
-            practical,
-        ).verdict()
+        _GroupEvidence(group, reference, evidence).verdict()
         for group, reference in references.items()
         if reference.name != group and group in mentioned
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _TestedSwap:
-    """One comparison by swaps, with its adjusted p-values."""
-
-    row: Counterfactual
-    p: float | None
-    varies_p: float | None
-    practical: Practical
-
-    @property
-    def differs(self) -> bool:
-        """Whether the mean effect is beyond what is practical."""
-        return self.p is not None and self.p <= ALPHA
-
-    @property
-    def turns(self) -> bool:
-        """Whether the effect varies between texts by more than is practical."""
-        return self.varies_p is not None and self.varies_p <= ALPHA
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether it would be a difference if it were the only comparison."""
-        return min(one for one in (self.row.p, self.row.varies_p, 1.0) if one is not None) <= DOUBT
-
-    @property
-    def size(self) -> float:
-        """How large the effect is, in the practical unit."""
-        return max(
-            abs(self.row.effect) / (self.practical.logit or 1.0),
-            abs(self.row.probability) / (self.practical.probability or 1.0),
-            self.row.varies / (self.practical.logit or 1.0),
-        )
-
-
 class _GroupEvidence:
     """The evidence on one group."""
 
-    def __init__(
-        self,
-        group: str,
-        reference: Reference,
-        swaps: Sequence[_TestedSwap],
-        outcomes: Sequence[tuple[Outcome, float | None]],
-        evidence: Evidence,
-        practical: Practical,
-    ) -> None:
-        self.group, self.reference, self.practical = group, reference, practical
-        self.swaps = sorted(swaps, key=lambda one: (one.row.stratum != "", -one.size))
-        self.outcomes = sorted(
-            outcomes, key=lambda one: (one[0].stratum != "", -_rate_distance(one[0]))
-        )
+    def __init__(self, group: str, reference: Reference, evidence: Evidence) -> None:
+        self.group, self.reference, self.evidence = group, reference, evidence
+        self.swaps = _ordered(row for row in evidence.counterfactuals if row.group == group)
+        self.rates = _ordered(row for row in evidence.outcomes if row.group == group)
         self.relevance = [row for row in evidence.relevance if row.group == group]
         self.found = evidence.found.get(group, Found())
-        self.no_swaps, self.no_rates = evidence.no_swaps, evidence.no_rates
-        self.is_number = evidence.is_number
-        self.words = WORDS[self.swaps[0].row.kind if self.swaps else evidence.kind]
+        self.words = WORDS[self.swaps[0].kind if self.swaps else evidence.kind]
 
     def verdict(self) -> GroupVerdict:
-        """The first that holds of: different answers, different outcomes, equivalent."""
-        for judged in self.swaps:
-            if judged.differs or judged.turns:
-                return self._different_answers(judged)
-        for one, p in self.outcomes:
-            if p is not None and p <= ALPHA:
-                return self._different_outcomes(one, p)
-        open_ = list(self._undecided())
-        first = self.swaps[0] if self.swaps else None
-        outcome = self.outcomes[0][0] if self.outcomes else None
-        if open_:
-            return self._made("inconclusive", open_, first, outcome, None)
-        reasons = [_equal_answers(first.row) if first else "", _equal_outcomes(outcome)]
-        if any(row.flagged for row in self.relevance):
-            reasons.append("relevance differs, which by itself changes no answer")
-            return self._made("explained differently", reasons, first, outcome, None)
-        return self._made("equivalent", reasons, first, outcome, None)
-
-    def _different_answers(self, judged: _TestedSwap) -> GroupVerdict:
-        row = judged.row
-        how = effect_of(row, names=True)
-        if not judged.differs:
-            how = (
-                f"by {row.varies:.2f} logit up or down, depending on the text (mean "
-                f"{signed(row.effect)})"
-            )
-        reasons = [f"{self.words.moves} {row.answer}{in_stratum(row.stratum)} {how}"]
-        if not judged.differs and not row.stratum:
-            reasons += self._strata_of(row.answer)
-        outcome = self._outcome_of(row.answer, row.stratum)
-        if outcome is not None:
-            reasons.append(rates(outcome))
-        p = judged.p if judged.differs else judged.varies_p
-        return self._made("different answers", reasons, judged, outcome, p)
-
-    def _strata_of(self, answer: str) -> Iterator[str]:
-        """The strata in which swaps change an answer, where they do not over all texts."""
-        found = {
-            one.row.stratum: f"{signed(one.row.effect)} logit{in_stratum(one.row.stratum)}"
-            for one in self.swaps
-            if one.row.answer == answer and one.row.stratum and one.differs
-        }
-        if found:
-            yield f"by {', '.join(found[stratum] for stratum in sorted(found))}"
-
-    def _different_outcomes(self, outcome: Outcome, p: float) -> GroupVerdict:
-        reasons = [rates(outcome)]
-        swap = next(
-            (one for one in self.swaps if one.row.answer == outcome.answer and not one.row.stratum),
-            None,
-        )
-        if swap is None:
-            reasons.append(f"whether {self.words.itself} does it is not known: {self._no_swaps()}")
-        elif swap.row.interval is None:
-            reasons.append(f"{self.words.too_few} to say whether {self.words.itself} does it")
-        else:
-            reasons.append(f"{self.words.deed} does not explain it: {effect_of(swap.row)}")
-        reasons += _labels(outcome)
-        return self._made("different outcomes", reasons, swap, outcome, p)
-
-    def _undecided(self) -> Iterator[str]:
-        """Why no verdict is reached; empty where everything is within practical limits."""
-        yield from islice(self._undecided_answers(), 1)
-        yield from islice(self._doubtful_answers(), 1)
-        yield from islice(self._undecided_outcomes(), 1)
-        yield from islice(self._doubtful_outcomes(), 1)
-
-    def _undecided_answers(self) -> Iterator[str]:
-        if not self.swaps:
-            yield f"{self.words.none}: {self._no_swaps()}"
-        for one in self.swaps:
-            if not one.row.stratum and not one.row.equal:
-                yield _undecided_answer(one.row, self.practical)
-
-    def _doubtful_answers(self) -> Iterator[str]:
-        for one in self.swaps:
-            if one.row.stratum and one.doubtful:
-                row = one.row
-                where = f"{row.answer}{in_stratum(row.stratum)}"
-                yield f"{self.words.may_move} {where} {effect_of(row)}"
-
-    def _undecided_outcomes(self) -> Iterator[str]:
-        mentioned = self.relevance or self.found.mentions
-        if self.is_number:
-            if not mentioned:
-                yield "no item mentions it"
-        elif not self.outcomes and self.no_rates:
-            yield f"{self.no_rates}, so rates were not compared"
-        elif not self.outcomes:
-            who = f"its reference ({self.reference.name})" if mentioned else "it"
-            yield f"no item mentions {who}, so rates were not compared"
-        for outcome, _ in self.outcomes:
-            if not outcome.stratum and not outcome.equal:
-                yield _undecided_outcome(outcome, self.practical)
-
-    def _doubtful_outcomes(self) -> Iterator[str]:
-        for outcome, _ in self.outcomes:
-            if outcome.stratum and outcome.p is not None and outcome.p <= DOUBT:
-                yield f"rates may differ{in_stratum(outcome.stratum)}: {rates(outcome)}"
-
-    def _no_swaps(self) -> str:
-        return self.no_swaps or self.words.nothing
-
-    def _outcome_of(self, answer: str, stratum: str) -> Outcome | None:
-        for wanted in ((answer, stratum), (answer, "")):
-            for one, _ in self.outcomes:
-                if (one.answer, one.stratum) == wanted:
-                    return one
-        return None
-
-    def _made(
-        self,
-        verdict: GroupFinding,
-        reasons: Sequence[str],
-        swap: _TestedSwap | None,
-        outcome: Outcome | None,
-        p: float | None,
-    ) -> GroupVerdict:
-        answer = swap.row.answer if swap else outcome.answer if outcome else ""
-        stratum = swap.row.stratum if swap else outcome.stratum if outcome else ""
-        if verdict == "different outcomes" and outcome:
-            answer, stratum = outcome.answer, outcome.stratum
+        """The verdict, both questions answered."""
+        mention, why = self._mention()
+        outcome, rates = self._outcome()
+        notes = list(self._notes(mention)) if outcome == "differ" else []
+        if mention != "changes" and any(row.flagged for row in self.relevance):
+            notes.append("relevance differs, which by itself changes no prediction")
         return GroupVerdict(
             group=self.group,
             reference=self.reference.name,
-            verdict=verdict,
-            reasons=tuple(one for one in reasons if one),
-            answer=answer,
-            stratum=stratum,
-            p=p,
-            counterfactual=swap.row if swap else None,
+            mention=mention,
             outcome=outcome,
+            mention_reasons=tuple(why),
+            outcome_reasons=tuple(rates),
+            notes=tuple(notes),
             missing=tuple(self._missing()),
+            counterfactual=self.swaps[0] if self.swaps else None,
+            rates=self.rates[0] if self.rates else None,
         )
+
+    def _mention(self) -> tuple[Mentioned, list[str]]:
+        changing = [row for row in self.swaps if _has(row, "outside")]
+        if changing:
+            return "changes", [decided_effect(row) for row in changing[:2]]
+        reasons = list(self._open_mention())
+        if reasons:
+            return "open", reasons
+        everywhere = [row for row in self.swaps if not row.stratum]
+        return "does not change", [decided_effect(row) for row in everywhere[:1]]
+
+    def _open_mention(self) -> Iterator[str]:
+        """Why the mention is open; nothing where every measure is inside its limit."""
+        if not self.swaps:
+            yield f"{self.words.none}: {self.evidence.no_swaps or self.words.nothing}"
+        undecided = [row for row in self.swaps if not row.stratum and not _all_inside(row)]
+        yield from (open_effect(row) for row in undecided[:1])
+        doubtful = [row for row in self.swaps if row.stratum and _is_doubtful(row)]
+        yield from (open_effect(row) for row in doubtful[:1])
+        yield from self.evidence.unlisted.get(self.group, ())
+
+    def _outcome(self) -> tuple[Outcomes, list[str]]:
+        differing = [row for row in self.rates if _has(row, "outside")]
+        if differing:
+            return "differ", [decided_rates(row) for row in differing[:2]]
+        reasons = list(self._open_outcome())
+        if reasons:
+            return "open", reasons
+        everywhere = [row for row in self.rates if not row.stratum]
+        return "do not differ", [decided_rates(row) for row in everywhere[:1]]
+
+    def _open_outcome(self) -> Iterator[str]:
+        """Why the outcome is open; nothing where every measure is inside its limit."""
+        evidence = self.evidence
+        if evidence.is_number:
+            yield "a number has no rates to compare"
+        elif not self.rates and evidence.no_rates:
+            yield f"{evidence.no_rates}, so rates were not compared"
+        elif not self.rates:
+            mentioned = self.relevance or self.found.mentions
+            who = f"its reference ({self.reference.name})" if mentioned else "it"
+            yield f"no item mentions {who}, so rates were not compared"
+        undecided = [row for row in self.rates if not row.stratum and not _all_inside(row)]
+        yield from (open_rates(row) for row in undecided[:1])
+        doubtful = [row for row in self.rates if row.stratum and _is_doubtful(row)]
+        yield from (open_rates(row) for row in doubtful[:1])
+
+    def _notes(self, mention: Mentioned) -> Iterator[str]:
+        """What explains a difference of rates; it excuses none."""
+        row = self.rates[0]
+        measure = gravest(row.measures)
+        if measure is not None and measure.name in ("rate", "impact ratio"):
+            yield from labels_say(row)
+        if not row.stratum and self._within_strata(row):
+            yield "the difference is between strata, not within them"
+        if mention == "does not change":
+            yield f"{self.words.deed} does not explain it"
+        elif not self.swaps:
+            why = self.evidence.no_swaps or self.words.nothing
+            yield f"whether {self.words.itself} does it is not known: {why}"
+
+    def _within_strata(self, row: Outcome) -> bool:
+        """Whether every stratum's rates are within the limit."""
+        strata = [
+            measure
+            for other in self.rates
+            if other.stratum and other.prediction == row.prediction
+            if (measure := other.measure("rate")) is not None
+        ]
+        return len(strata) > 1 and all(measure.size <= 1.0 for measure in strata)
 
     def _missing(self) -> Iterator[str]:
         found = self.found
@@ -316,76 +218,32 @@ class _GroupEvidence:
             yield _not_compared(self.relevance[0])
 
 
+def _ordered(rows: Iterable[_Row]) -> list[_Row]:
+    """Rows with a measure outside first, of these the largest; all texts before strata."""
+
+    def order(row: _Row) -> tuple[int, bool, float]:
+        measure = gravest(row.measures)
+        states = ("outside", "open", "inside")
+        place = states.index(measure.state) if measure else len(states)
+        # open strata come after all texts, whatever these are
+        return (0 if place == 0 else 1), row.stratum != "", -(measure.size if measure else 0.0)
+
+    return sorted(rows, key=order)
+
+
+def _has(row: Counterfactual | Outcome, state: str) -> bool:
+    return any(measure.state == state for measure in row.measures)
+
+
+def _all_inside(row: Counterfactual | Outcome) -> bool:
+    return bool(row.measures) and all(measure.state == "inside" for measure in row.measures)
+
+
+def _is_doubtful(row: Counterfactual | Outcome) -> bool:
+    return any(measure.doubtful for measure in row.measures)
+
+
 def _not_compared(row: GroupStatistic) -> str:
     if "too few" in row.reason or not row.reason:
         return "it has too few entities for a comparison of relevance"
     return f"relevance was not compared: {row.reason}"
-
-
-def _rate_distance(outcome: Outcome) -> float:
-    """The distance of the rates: their ratio on a log scale, without weights."""
-    one, other = outcome.own.selected.share, outcome.other.selected.share
-    if one == other:
-        return 0.0
-    return abs(math.log(one / other)) if min(one, other) > 0.0 else math.inf
-
-
-def _labels(outcome: Outcome) -> Iterator[str]:
-    """Whether the labels differ as well."""
-    own, other = outcome.own.labelled, outcome.other.labelled
-    if outcome.counted == "answers":
-        return  # all that are counted have an answer
-    if own is not None and other is not None:
-        yield (
-            f"the labels say so of {100 * own.share:.1f} % and {100 * other.share:.1f} % of the "
-            f"labelled {outcome.counted}"
-        )
-
-
-def _equal_answers(row: Counterfactual) -> str:
-    return f"{WORDS[row.kind].moves} {row.answer} within practical limits, {effect_of(row)}"
-
-
-def _equal_outcomes(outcome: Outcome | None) -> str:
-    return f"rates are within practical limits: {rates(outcome)}" if outcome else ""
-
-
-def _undecided_answer(row: Counterfactual, practical: Practical) -> str:
-    words = WORDS[row.kind]
-    if row.interval is None and row.clusters == 1 < row.documents:
-        return f"the {row.documents:,} {words.items} that were changed are one cluster: no interval"
-    if row.interval is None:
-        return (
-            f"{words.too_few} ({row.documents} {words.items} in {row.clusters} clusters, "
-            f"{row.entities} and {row.other_entities} {words.named})"
-        )
-    low, high = row.names_interval or row.interval
-    # an effect of these names, if not of their group
-    apart = low > practical.logit or high < -practical.logit
-    text = f"{words.moves} {row.answer} {effect_of(row, names=apart)}"
-    if row.needed is not None:
-        what = words.items if row.needed_of == "texts" else f"{words.named} of each group"
-        return f"{text}; about {row.needed:,} {what} would settle it"
-    if row.varies > practical.logit:
-        return f"{text}; the effect differs between {words.items} by {row.varies:.2f} logit"
-    return f"{text}: beyond chance, or not, but not beyond what is practical"
-
-
-def _undecided_outcome(outcome: Outcome, practical: Practical) -> str:
-    text = rates(outcome)
-    needed = _items_needed(outcome, practical)
-    what = outcome.counted
-    return f"{text}; about {needed:,} {what} that mention it would settle it" if needed else text
-
-
-def _items_needed(outcome: Outcome, practical: Practical) -> int | None:
-    """Items at which the ratio's interval would be half as wide as the practical range."""
-    if outcome.ratio_interval is None or practical.impact_ratio in (0.0, 1.0):
-        return None
-    low, high = outcome.ratio_interval
-    if low <= 0.0 or math.isinf(high):
-        return None
-    wanted = -math.log(practical.impact_ratio)
-    times = ((math.log(high) - math.log(low)) / wanted) ** 2
-    items = outcome.own.selected.total
-    return math.ceil(items * times) if times > 1 else None

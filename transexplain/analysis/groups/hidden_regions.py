@@ -19,16 +19,17 @@ from transexplain.analysis.groups.counterfactuals import (
     MIN_TEXTS,
     SHOWN,
     Change,
+    Compared,
     Counterfactual,
     Kind,
 )
 from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate
+from transexplain.analysis.groups.measures import Comparison, effect, excess, spread
 from transexplain.types.findings import Practical
 
 _Floats = NDArray[np.float64]
-_VARIES = 0.05  #: p below which effects of one side differ more than those of the other
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -50,16 +51,18 @@ class HiddenRegion:
 def region_table(
     regions: Iterable[HiddenRegion],
     answers: Sequence[Answer],
+    classes: Sequence[str],
     references: Mapping[str, Reference],
     practical: Practical,
     kind: Kind = "region",
-) -> list[Counterfactual]:
+) -> list[Compared]:
     """One row per group, answer and stratum where regions of both sides were hidden.
 
-    `kind` says what they are: regions of pictures, or substructures of graphs.
+    `classes` are all of the model; `kind` says what they are: regions of pictures, or substructures
+    of graphs.
     """
     ordered = sorted(regions)
-    found: list[Counterfactual] = []
+    rows: list[Compared] = []
     for group, reference in references.items():
         others = set(reference.groups) - {group}
         if reference.name == group:
@@ -69,12 +72,12 @@ def region_table(
             within = [one for one in kept if stratum in ("", one.slice)]
             if not _comparable(within, group, MIN_TEXTS if stratum else 1):
                 continue
-            compared, named = _Compared(within, group), (group, reference.name, stratum)
-            found += [
-                replace(compared.row(number, answer, named, practical), kind=kind)
-                for number, answer in enumerate(answers)
-            ]
-    return found
+            compared = _Compared(within, group, classes, practical)
+            named = (group, reference.name, stratum)
+            for number, answer in enumerate(answers):
+                row, comparisons = compared.row(number, answer, named)
+                rows.append((replace(row, kind=kind), comparisons))
+    return rows
 
 
 def regions_to_json(regions: Iterable[HiddenRegion]) -> list[dict[str, Any]]:
@@ -114,8 +117,14 @@ def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> boo
 class _Compared:
     """The regions of one comparison as arrays: N regions, G clusters, W ways, A answers."""
 
-    def __init__(self, regions: Sequence[HiddenRegion], group: str) -> None:
-        self.regions = regions
+    def __init__(
+        self,
+        regions: Sequence[HiddenRegion],
+        group: str,
+        classes: Sequence[str],
+        practical: Practical,
+    ) -> None:
+        self.regions, self.classes, self.practical = regions, classes, practical
         self.left = np.array([one.group == group for one in regions])
         clusters = [(one.cluster, None if one.cluster else one.document) for one in regions]
         names, self.cluster = numbered(clusters)
@@ -124,46 +133,57 @@ class _Compared:
         self.before = np.array([one.log_odds for one in regions], dtype=np.float64)  # (N, A)
         self.after = np.array([one.hidden for one in regions], dtype=np.float64)  # (N, W, A)
 
-    def row(
-        self, number: int, answer: Answer, named: tuple[str, str, str], practical: Practical
-    ) -> Counterfactual:
+    def row(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Compared:
         """The comparison of one answer; `named` are group, reference and stratum."""
         before, after = self.before[:, number, None], self.after[:, :, number]
         changes = before - after  # (N, W)
         values = changes.mean(axis=1)
-        effect = self.estimate(values)
-        chance = self.estimate((probability(before) - probability(after)).mean(axis=1))
-        enough = self._enough() and effect.freedom >= 1.0
-        limits = ((effect, practical.logit), (chance, practical.probability))
-        beyond = min(one.p_beyond(limit) for one, limit in limits)
-        varies = self._varies(values, practical.logit) if enough else 0.0
-        inside = enough and all(one.inside(limit) for one, limit in limits)
-        return Counterfactual(
+        chances = (probability(before) - probability(after)).mean(axis=1)
+        changed, shifts = self._changed(), self._shifts(answer)
+        row = Counterfactual(
             group=named[0],
             reference=named[1],
-            answer=answer.name,
+            prediction=answer.name,
             stratum=named[2],
             documents=self.pictures,
             clusters=self.clusters,
             entities=self._entities(self.left),
             other_entities=self._entities(~self.left),
-            effect=effect.difference,
-            interval=effect.interval() if enough else None,
-            names_interval=effect.interval() if enough else None,
-            probability=chance.difference,
-            probability_interval=chance.interval() if enough else None,
-            flips=None if answer.is_number else self._flips(self.left),
-            own_flips=None if answer.is_number else self._flips(~self.left),
+            effect=self.estimate(values).difference,
+            probability=0.0 if answer.is_number else self.estimate(chances).difference,
+            changed_across=None if answer.is_number else float(changed[self.left].mean()),
+            changed_within=None if answer.is_number else float(changed[~self.left].mean()),
+            shift=None if answer.is_number else self.estimate(shifts).difference,
             noise=float(np.sqrt(changes.var(axis=1, ddof=1).mean())),
-            varies=varies,
-            varies_p=None,
             per_position=None,
-            p=beyond if enough else None,
-            equal=inside and varies <= practical.logit,
-            needed=effect.needed(practical.logit, self.pictures) if enough else None,
-            needed_of="texts",
             examples=tuple(self._examples(values)),
         )
+        measured = {"logit": values}
+        if not answer.is_number:
+            measured["probability"] = chances
+            if number == 0:  # of any class
+                measured["changed"] = changed
+        return row, tuple(self._comparisons(measured))
+
+    def _comparisons(self, measured: Mapping[str, _Floats]) -> Iterator[Comparison]:
+        limits, enough = self.practical, self._enough()
+        for name in ("logit", "probability"):
+            if name in measured:
+                estimate = self.estimate(measured[name])
+                sure = enough and estimate.freedom >= 1.0
+                limit = getattr(limits, name)
+                yield effect(name, limit, estimate, estimate, enough=sure)
+        if "changed" in measured:
+            estimate = self.estimate(measured["changed"])
+            sure = enough and estimate.freedom >= 1.0
+            yield excess("changed", limits.changed, estimate, self.clusters, enough=sure)
+        if enough:
+            values = measured["logit"]
+            squares = np.empty_like(values)
+            for side in (self.left, ~self.left):
+                squares[side] = (values[side] - values[side].mean()) ** 2
+            more = self.estimate(squares)  # of either side more than of the other
+            yield spread(replace(more, difference=abs(more.difference)), limits.spread)
 
     def estimate(self, values: _Floats) -> Estimate:
         """The mean of one side less that of the other, errors by cluster.
@@ -219,29 +239,33 @@ class _Compared:
                 return False
         return True
 
-    def _varies(self, values: _Floats, limit: float) -> float:
-        """How much more the effects of one side differ than the other's, as a deviation.
-
-        0 where chance may have made it, or where it is within `limit`: effects of both signs with
-        the same mean are not the same answers, but no evidence of a difference either.
-        """
-        squares = np.empty_like(values)
-        for side in (self.left, ~self.left):
-            squares[side] = (values[side] - values[side].mean()) ** 2
-        found = self.estimate(squares)
-        beyond = found.p_beyond(limit**2) <= _VARIES
-        return math.sqrt(abs(found.difference)) if beyond else 0.0
-
     def _of(self, side: NDArray[np.bool_]) -> Iterator[HiddenRegion]:
         return (one for one, own in zip(self.regions, side, strict=True) if own)
 
     def _entities(self, side: NDArray[np.bool_]) -> int:
         return len({(one.group, one.entity) for one in self._of(side)})
 
-    def _flips(self, side: NDArray[np.bool_]) -> float:
-        """The share of regions of a side without which another class is predicted, over ways."""
-        answers = ((one.predicted, way) for one in self._of(side) for way in one.without)
-        return float(np.mean([before != after for before, after in answers]))
+    def _changed(self) -> _Floats:
+        """(N,) the share of ways of hiding a region that change the prediction."""
+        return np.array(
+            [
+                np.mean([region.predicted != way for way in region.without])
+                for region in self.regions
+            ]
+        )
+
+    def _shifts(self, answer: Answer) -> _Floats:
+        """(N,) 1 where only the whole item is so predicted, -1 where only what is left is."""
+
+        def chosen(prediction: str) -> float:
+            return float(answer.selects(prediction, self.classes))
+
+        return np.array(
+            [
+                chosen(region.predicted) - np.mean([chosen(way) for way in region.without])
+                for region in self.regions
+            ]
+        )
 
     def _examples(self, values: _Floats) -> Iterator[Change]:
         """The group's regions with the largest effect, at most one of each picture."""

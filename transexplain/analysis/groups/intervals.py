@@ -30,7 +30,7 @@ class Estimate:
         """Two-sided interval; without any variance the difference alone."""
         if self.error == 0.0:
             return self.difference, self.difference
-        half = _quantile(self.freedom, 0.5 + level / 2) * self.error
+        half = self.upper_quantile(level) * self.error
         return self.difference - half, self.difference + half
 
     @property
@@ -58,6 +58,10 @@ class Estimate:
         """
         low, high = self.interval(0.90)
         return -limit < low and high < limit
+
+    def upper_quantile(self, level: float) -> float:
+        """What the error counts by in the upper end of an interval."""
+        return _quantile(self.freedom, 0.5 + level / 2) if self.freedom > 0 else math.inf
 
     def needed(self, limit: float, number: int) -> int | None:
         """The number at which the half-width would be half of `limit`; None: it already is.

@@ -1,7 +1,7 @@
-"""The model's answers to items that mention a group, compared with those to its reference."""
+"""The predictions of items that mention a group, compared with those of its reference."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.answers import MOST, Answer, answer_of
 from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.intervals import (
-    Interval,
-    Rate,
-    Share,
-    difference,
-    p_outside,
-    ratio,
+from transexplain.analysis.groups.intervals import Interval, Rate, Share
+from transexplain.analysis.groups.measures import (
+    Comparison,
+    Measure,
+    MeasureName,
+    impact_ratio,
+    share_difference,
 )
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals, Situation, Tally
 from transexplain.types.findings import Practical
@@ -50,22 +50,29 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One comparison of answers: a group with its reference, in all items or in one stratum."""
+    """Predictions compared: a group with its reference, in all items or in one stratum."""
 
     group: str
     reference: str
-    answer: str
+    prediction: str
     stratum: str  #: value of the slice; "": all items
     own: Side
     other: Side
-    difference: float  #: of the selection rates
-    difference_interval: Interval
-    impact_ratio: float | None  #: the group's selection rate over the reference's
-    ratio_interval: Interval | None  #: 95 %; its end is None in JSON where it is infinite
-    p: float | None  #: of rates that differ within practical limits; None: too few items
-    equal: bool  #: the 90 % interval of the ratio, or of the difference, lies within the limits
+    difference: float  #: of the rates of the prediction
+    impact_ratio: float | None  #: the group's rate over the reference's; None: that is 0
+    favourable: bool  #: the prediction is declared favourable, so that the ratio is judged
     #: what rates are over; of answers to questions `probability` is their F1
     counted: Counted = "items"
+    whole: bool = False  #: items belong to the group as a whole, and do not mention it
+    measures: tuple[Measure, ...] = ()  #: that decide
+
+    def measure(self, name: MeasureName) -> Measure | None:
+        """The measure of this name, if it was taken."""
+        return next((measure for measure in self.measures if measure.name == name), None)
+
+
+#: a comparison before its measures are decided
+ComparedRates = tuple[Outcome, tuple[Comparison, ...]]
 
 
 def outcome_table(
@@ -74,16 +81,25 @@ def outcome_table(
     classes: Sequence[str],
     references: dict[str, Reference],
     practical: Practical,
-) -> list[Outcome]:
-    """One row per group, answer and stratum, in the order of `references` and `answers`.
+    favourable: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> list[ComparedRates]:
+    """One row per group, prediction and stratum, in the order of `references` and `answers`.
 
-    A stratum is a value of the slice; one with fewer than `MIN_ITEMS` items on a side is left out.
-    A group or a reference that no item mentions has no row, nor has a number, which has no rate.
+    `whole` are groups that items belong to, and do not mention; only the words differ.
+    Predictions are those of `answers` and of every class; differences mirror, so that of two
+    classes one is enough. A stratum is a value of the slice; one with fewer than `MIN_ITEMS` items
+    on a side is left out. A group or a reference that no item mentions has no row, nor has a
+    number, which has no rate.
     """
-    chosen = [(number, answer) for number, answer in enumerate(answers) if not answer.is_number]
+    chosen: list[tuple[int | None, Answer]] = [
+        (place, one) for place, one in enumerate(answers) if not one.is_number
+    ]
+    if chosen:
+        chosen += [(None, one) for one in _other_classes(answers, classes, favourable)]
     table = _Table(list(totals), len(answers))
     strata = ["", *sorted({*table.slice.values} - {""})]
-    found: list[Outcome] = []
+    rows: list[ComparedRates] = []
     for group, reference in references.items():
         if reference.name == group:
             continue
@@ -92,12 +108,33 @@ def outcome_table(
             within = table.slice.isin([stratum]) if stratum else table.every
             own, other = _Rows.of(table, mine & within), _Rows.of(table, theirs & within)
             if min(own.items, other.items) >= (MIN_ITEMS if stratum else 1):
-                sides = _Sides(own, other, classes, practical)
-                found += [
-                    sides.compared(number, answer, (group, reference.name, stratum))
-                    for number, answer in chosen
+                sides = _Sides(own, other, classes, practical, favourable, group in whole)
+                rows += [
+                    sides.compared(place, answer, (group, reference.name, stratum))
+                    for place, answer in chosen
                 ]
-    return found
+    return rows
+
+
+def _other_classes(
+    answers: Sequence[Answer], classes: Sequence[str], favourable: Collection[str]
+) -> Iterator[Answer]:
+    """The classes that no answer is of; none of many, nor one that mirrors an answer.
+
+    A favourable class is always among them, since its ratio has no mirror.
+    """
+    first = answers[0]
+    if first.agrees or first.logarithm or len(classes) > MOST:
+        return
+    if first.several and first.name not in classes:
+        return  # types of entities, which are all among the answers
+    known = {answer.plus for answer in answers}
+    if len(classes) == 2 and not first.several:
+        known |= {(1 - plus[0],) for plus in known if len(plus) == 1}
+    for place, name in enumerate(classes):
+        favoured = name in favourable and all(answer.name != name for answer in answers)
+        if (place,) not in known or favoured:
+            yield answer_of(name, (place,), len(classes), several=first.several)
 
 
 _Flags = NDArray[np.bool_]
@@ -233,68 +270,96 @@ class _Sides:
     other: _Rows
     classes: Sequence[str]
     practical: Practical
+    favourable: Collection[str]
+    whole: bool
 
-    def compared(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Outcome:
-        """The comparison of one answer; `named` are group, reference and stratum."""
+    def compared(
+        self, place: int | None, answer: Answer, named: tuple[str, str, str]
+    ) -> ComparedRates:
+        """The comparison of one prediction; `named` are group, reference and stratum.
+
+        `place` is that of its probability among those that were measured.
+        """
         selects = partial(answer.selects, classes=self.classes)
-        left, right = (_selected(rows, selects) for rows in (self.own, self.other))
-        gap, quotient = partial(difference, left, right), partial(ratio, left, right)
-        size, least = self.practical.probability, self.practical.impact_ratio
-        enough = min(left.total, right.total) >= MIN_ITEMS
-        return Outcome(
+        own, other = (_shares(rows, answer, selects) for rows in (self.own, self.other))
+        left, right = own.selected, other.selected
+        favourable = answer.name in self.favourable
+        row = Outcome(
             group=named[0],
             reference=named[1],
-            answer=answer.name,
+            prediction=answer.name,
             stratum=named[2],
-            own=_side(self.own, left, number, answer, selects),
-            other=_side(self.other, right, number, answer, selects),
+            own=own.side(self.own, place, answer),
+            other=other.side(self.other, place, answer),
             difference=left.value - right.value,
-            difference_interval=gap(),
             impact_ratio=left.value / right.value if right.count else None,
-            ratio_interval=quotient() if right.count else None,
-            p=_p(gap, quotient, size, least) if enough else None,
-            equal=enough
-            and (_within(gap(0.90), -size, size) or _within(quotient(0.90), least, 1 / least)),
+            favourable=favourable,
+            whole=self.whole,
             counted="items" if answer.plus else "answers" if answer.agrees else "entities",
+        )
+        return row, tuple(self._comparisons(own, other, favourable=favourable))
+
+    def _comparisons(
+        self, own: "_Shares", other: "_Shares", *, favourable: bool
+    ) -> Iterator[Comparison]:
+        limit = self.practical.rates
+        yield share_difference("rate", limit, own.selected, other.selected, MIN_ITEMS)
+        errors: tuple[tuple[MeasureName, Share | None, Share | None], ...] = (
+            ("true positive rate", own.true_positive, other.true_positive),
+            ("false positive rate", own.false_positive, other.false_positive),
+        )
+        for name, left, right in errors:
+            if left is not None and right is not None:
+                yield share_difference(name, limit, left, right, MIN_ITEMS)
+        if favourable:
+            ratio = impact_ratio(
+                self.practical.impact_ratio, own.selected, other.selected, MIN_ITEMS
+            )
+            if ratio is not None:
+                yield ratio
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """The shares of one side for one prediction."""
+
+    selected: Share
+    labelled: Share | None
+    error: Share | None
+    true_positive: Share | None
+    false_positive: Share | None
+
+    def side(self, rows: _Rows, place: int | None, answer: Answer) -> Side:
+        """As a report shows them, with the probability at this place of those measured."""
+        labelled = rows.where(~rows.table.label.isin([""]))
+        mean = labelled.mean(place) if place is not None else None
+        return Side(
+            selected=self.selected.rate(),
+            probability=rows.mean(place) if place is not None else None,
+            labelled=_rate(self.labelled),
+            error=_rate(self.error),
+            true_positive=_rate(self.true_positive),
+            false_positive=_rate(self.false_positive),
+            calibration=mean.value - self.labelled.value  # F1 is no probability
+            if mean and self.labelled and not answer.agrees
+            else None,
         )
 
 
-def _selected(rows: _Rows, selects: Callable[[str], bool]) -> Share:
-    found = rows.share(rows.table.predicted.where(selects))
-    assert found is not None  # there are items on either side
-    return found
-
-
-_ByLevel = Callable[[float], Interval]
-
-
-def _p(gap: _ByLevel, quotient: _ByLevel, size: float, least: float) -> float:
-    """Both the difference and the ratio have to be beyond what is practical."""
-    return max(p_outside(gap, -size, size), p_outside(quotient, least, 1 / least))
-
-
-def _within(interval: Interval, low: float, high: float) -> bool:
-    return low <= interval[0] and interval[1] <= high
-
-
-def _side(
-    rows: _Rows, selected: Share, number: int, answer: Answer, selects: Callable[[str], bool]
-) -> Side:
+def _shares(rows: _Rows, answer: Answer, selects: Callable[[str], bool]) -> _Shares:
     table = rows.table
-    chosen, favourable = table.predicted.where(selects), table.label.where(selects)
+    chosen, wanted = table.predicted.where(selects), table.label.where(selects)
     # of several labels, one that is wrong makes no other wrong
-    wrong = chosen ^ favourable if answer.several else table.wrong
+    wrong = chosen ^ wanted if answer.several else table.wrong
     labelled = rows.where(~table.label.isin([""]))
-    wanted, mean = labelled.share(favourable), labelled.mean(number)
-    return Side(
-        selected=selected.rate(),
-        probability=rows.mean(number),
-        labelled=_rate(wanted),
-        error=_rate(labelled.share(wrong)),
-        true_positive=_rate(labelled.where(favourable).share(chosen)),
-        false_positive=_rate(labelled.where(~favourable).share(chosen)),
-        # F1 is no probability
-        calibration=mean.value - wanted.value if mean and wanted and not answer.agrees else None,
+    selected = rows.share(chosen)
+    assert selected is not None  # there are items on either side
+    return _Shares(
+        selected=selected,
+        labelled=labelled.share(wanted),
+        error=labelled.share(wrong),
+        true_positive=labelled.where(wanted).share(chosen),
+        false_positive=labelled.where(~wanted).share(chosen),
     )
 
 

@@ -1,4 +1,4 @@
-"""The model's answers where a group is mentioned, and the verdict on each group."""
+"""The model's predictions where a group is mentioned, and the verdict on each group."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +16,16 @@ from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import (
     Evidence,
     Found,
-    GroupFinding,
     GroupVerdict,
+    Mentioned,
+    Outcomes,
+    VerdictState,
     group_verdicts,
+    with_measures,
 )
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
@@ -72,13 +76,32 @@ def group_answers(
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
     answering = plan.model.head == "span"
-    outcomes = outcome_table(total.outcomes, answers, plan.model.classes, references, limits)
-    checked = total.checked
+    classes, checked = plan.model.classes, total.checked
+    outcomes = with_measures(
+        outcome_table(
+            total.outcomes,
+            answers,
+            classes,
+            references,
+            limits,
+            favourable=plan.favourable,
+            whole=[name for name in names if is_whole(plan, name)],
+        )
+    )
     kind = _CHANGED[plan.model.modality]
-    swaps = [
-        *counterfactual_table(checked.observations, answers, references, limits),
-        *region_table(checked.regions, answers, references, limits, kind),
-    ]
+    swaps = with_measures(
+        [
+            *counterfactual_table(
+                checked.observations,
+                answers,
+                classes,
+                references,
+                limits,
+                complete=plan.complete,
+            ),
+            *region_table(checked.regions, answers, classes, references, limits, kind),
+        ]
+    )
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
@@ -89,10 +112,10 @@ def group_answers(
         kind=kind,
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
-    verdicts = group_verdicts(evidence, references, limits, plan.correction)
+    verdicts = group_verdicts(evidence, references)
     proxies = proxies_of(db, run, verdicts, references, total.outcomes)
     return GroupAnswers(
-        verdicts=tuple(replace(one, reasons=with_proxies(one, proxies)) for one in verdicts),
+        verdicts=tuple(replace(row, notes=with_proxies(row, proxies)) for row in verdicts),
         outcomes=tuple(outcomes),
         counterfactuals=tuple(swaps),
         proxies=tuple(proxies),
@@ -178,12 +201,42 @@ def _why_no_regions(plan: AuditPlan) -> str:
 _FEW = "the numbers behind it rest on too few items to be shown"
 
 
-def _reasons(value: tuple[str, ...], one: GroupVerdict, redactor: Redactor) -> tuple[str, ...]:
-    """Only where they give no rate and no swap of fewer items."""
-    outcome = redactor.within(one.outcome)
-    swap = redactor.within(one.counterfactual)
-    whole = outcome is not None and (swap is not None or one.counterfactual is None)
-    return value if whole else (_FEW,)
+def _mention_reasons(
+    value: tuple[str, ...], verdict: GroupVerdict, redactor: Redactor
+) -> tuple[str, ...]:
+    """Only where the swaps behind them are of enough texts."""
+    row = verdict.counterfactual
+    return value if row is None or redactor.within(row) is not None else (_FEW,)
+
+
+def _outcome_reasons(
+    value: tuple[str, ...], verdict: GroupVerdict, redactor: Redactor
+) -> tuple[str, ...]:
+    """Only where all the rates behind them are of enough items."""
+    row = verdict.rates
+    if row is None or row.measures == _shown_measures(row.measures, row, redactor):
+        return value
+    return (_FEW,)
+
+
+#: measure -> the rate of a side that it compares
+_RATE_OF = {"true positive rate": "true_positive", "false positive rate": "false_positive"}
+
+
+def _shown_measures(
+    value: tuple[Measure, ...], row: Outcome, redactor: Redactor
+) -> tuple[Measure, ...]:
+    """Those of rates whose counts are not few on either side."""
+    if not _compared_rates(row, redactor.fewest):
+        return ()
+
+    def is_shown(measure: Measure) -> bool:
+        name = _RATE_OF.get(measure.name)
+        return name is None or all(
+            _rate(getattr(side, name), side, redactor) for side in (row.own, row.other)
+        )
+
+    return tuple(measure for measure in value if is_shown(measure))
 
 
 def _rate(value: Rate | None, _side: Side, redactor: Redactor) -> Rate | None:
@@ -207,24 +260,27 @@ def _large(rate: Rate, fewest: int) -> bool:
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Practical: RedactionRules(fields=kept("logit probability impact_ratio")),
+    Practical: RedactionRules(fields=kept("logit probability changed spread rates impact_ratio")),
     GroupVerdict: RedactionRules(
         fields={
-            "outcome": within,
+            "rates": within,
             "counterfactual": within,
-            "reasons": _reasons,
+            "mention_reasons": _mention_reasons,
+            "outcome_reasons": _outcome_reasons,
+            "notes": empty(()),
             "missing": empty(()),
-            **kept("group reference verdict answer stratum p"),
+            **kept("group reference mention outcome"),
         }
     ),
     Counterfactual: RedactionRules(
         stands=at_least("documents"),
         fields={
             "examples": empty(()),
+            "measures": within,
             **kept(
-                "kind group reference answer stratum documents clusters entities other_entities "
-                "effect interval names_interval probability probability_interval flips own_flips "
-                "noise varies varies_p per_position p equal needed needed_of"
+                "kind group reference prediction stratum documents clusters entities "
+                "other_entities effect probability changed_across changed_within shift noise "
+                "per_position"
             ),
         },
     ),
@@ -233,12 +289,14 @@ RULES: Mapping[type, RedactionRules] = {
         fields={
             "own": within,
             "other": within,
+            "measures": _shown_measures,
             **kept(
-                "group reference answer stratum difference difference_interval impact_ratio "
-                "ratio_interval p equal counted"
+                "group reference prediction stratum difference impact_ratio favourable counted "
+                "whole"
             ),
         },
     ),
+    Measure: RedactionRules(fields=kept("name value interval level low high state p doubtful")),
     Side: RedactionRules(
         fields={
             "selected": within,
@@ -252,53 +310,64 @@ RULES: Mapping[type, RedactionRules] = {
 }
 
 
-#: verdict on a group -> how its sentence is marked, the gravest first
-_KINDS: dict[GroupFinding, StatementKind] = {
-    "different answers": "flagged",
-    "different outcomes": "flagged",
-    "inconclusive": "unknown",
-    "explained differently": "fact",
-    "equivalent": "clear",
+#: state of a verdict -> how its sentence is marked, the gravest first
+_KINDS: dict[VerdictState, StatementKind] = {
+    "flagged": "flagged",
+    "open": "unknown",
+    "clear": "clear",
 }
 
 
 def verdict_statements(verdicts: Sequence[GroupVerdict], most: int) -> Iterator[Statement]:
     """The verdicts, the gravest first; of each kind at most `most` with their reasons."""
-    by = by_verdict(verdicts)
-    for word, kind in _KINDS.items():
-        for one in by[word][:most]:
-            yield Statement(kind=kind, text=verdict_sentence(one))
-        if rest := by[word][most:]:
-            names = named([one.group for one in rest])
-            yield Statement(kind=kind, text=f"{word.capitalize()} as well: {names}.")
+    by = by_state(verdicts)
+    for state, kind in _KINDS.items():
+        for verdict in by[state][:most]:
+            yield Statement(kind=kind, text=verdict_sentence(verdict))
+        if rest := by[state][most:]:
+            names = named([verdict.group for verdict in rest])
+            yield Statement(kind=kind, text=f"{state.capitalize()} as well: {names}.")
 
 
-def hidden_parts(found: Sequence[Counterfactual]) -> str:
+def hidden_parts(rows: Sequence[Counterfactual]) -> str:
     """What they are hidden parts of, `regions` or `substructures`; "": they are of swaps."""
-    return next((f"{one.kind}s" for one in found if one.kind != "swap"), "")
+    return next((f"{row.kind}s" for row in rows if row.kind != "swap"), "")
 
 
-def verdict_sentence(one: GroupVerdict) -> str:
+def verdict_sentence(verdict: GroupVerdict) -> str:
     """The verdict on one group with all its reasons, for lists and exports."""
-    reasons = "; ".join((*one.reasons, *one.missing))
-    return (
-        f"{one.group} against {one.reference}: {one.verdict}. {reasons[:1].upper()}{reasons[1:]}."
+    questions = (
+        (f"the mention {MENTION[verdict.mention]}", verdict.mention_reasons),
+        (f"outcomes {OUTCOME[verdict.outcome]}", (*verdict.outcome_reasons, *verdict.notes)),
     )
+    texts = [f"{answer}: {'; '.join(reasons)}" for answer, reasons in questions]
+    texts += [f"not tested: {'; '.join(verdict.missing)}"] if verdict.missing else []
+    said = ". ".join(text[:1].upper() + text[1:] for text in texts)
+    return f"{verdict.group} against {verdict.reference}. {said}."
 
 
-def by_verdict(verdicts: Sequence[GroupVerdict]) -> dict[GroupFinding, list[GroupVerdict]]:
-    """Verdict -> groups, those with the largest effect first."""
-    words: tuple[GroupFinding, ...] = (
-        "different answers",
-        "different outcomes",
-        "explained differently",
-        "equivalent",
-        "inconclusive",
-    )
+#: state of a question -> how a sentence ends
+MENTION: Mapping[Mentioned, str] = {
+    "changes": "changes the prediction",
+    "does not change": "does not change the prediction",
+    "open": "may change the prediction, or not",
+}
+OUTCOME: Mapping[Outcomes, str] = {
+    "differ": "differ",
+    "do not differ": "do not differ",
+    "open": "may differ, or not",
+}
+
+
+def by_state(verdicts: Sequence[GroupVerdict]) -> dict[VerdictState, list[GroupVerdict]]:
+    """State -> groups, those with the largest measure first."""
     return {
-        word: sorted((one for one in verdicts if one.verdict == word), key=_size) for word in words
+        state: sorted((row for row in verdicts if row.state == state), key=_size)
+        for state in _KINDS
     }
 
 
-def _size(one: GroupVerdict) -> float:
-    return -abs(one.counterfactual.effect) if one.counterfactual else 0.0
+def _size(verdict: GroupVerdict) -> float:
+    rows = (verdict.counterfactual, verdict.rates)
+    sizes = [measure.size for row in rows if row is not None for measure in row.measures]
+    return -max(sizes, default=0.0)

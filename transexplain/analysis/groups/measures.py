@@ -1,0 +1,236 @@
+"""Measures of a verdict: each is a number with a limit, and lies inside it, outside it, or is open.
+
+A measure lies *outside* where its test rejects "within the limit" among all measures of its
+question (Holm 1979), so that the chance of a single wrong accusation is at most 5 %. It lies
+*inside* where its 90 % interval does, which is two one-sided tests at 5 % (Schuirmann 1987); no
+correction is needed where every measure has to be inside (an intersection-union test, Berger 1982).
+Otherwise it is *open*. The interval that decided is the only one that is kept.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from transexplain.analysis.groups.intervals import Estimate, Interval, Share, difference, p_outside
+from transexplain.analysis.groups.intervals import ratio as ratio_interval
+
+#: *logit* and *probability* of a prediction, the share of predictions *changed*, the *spread* of
+#: the effect between texts; the *rate* of a prediction, its *true positive rate* (recall) and
+#: *false positive rate*, the *precision* of labels of tokens, and the *impact ratio*
+MeasureName = Literal[
+    "logit",
+    "probability",
+    "changed",
+    "spread",
+    "rate",
+    "true positive rate",
+    "false positive rate",
+    "precision",
+    "impact ratio",
+]
+State = Literal["inside", "outside", "open"]
+ALPHA = 0.05
+DOUBT = 0.10  #: unadjusted p of a stratum below which it contradicts all items together
+INSIDE = 0.90  #: level of the interval that shows that a measure is inside its limit
+POINT = 0.01  #: of rates: an impact ratio of a smaller difference is no finding
+_MOST_CHANGES = 3.0  #: of n texts of which none changed, 95 % upper bound (the rule of three)
+
+_ByLevel = Callable[[float], Interval]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """A measure with its limit, and the interval that decided on which side it lies."""
+
+    name: MeasureName
+    value: float
+    interval: Interval | None  #: None: too few texts or items for one
+    level: float  #: of the interval: 0.9, or that of Holm's step
+    low: float  #: smallest value within the limit; -inf where there is none
+    high: float
+    state: State
+    p: float | None  #: of a true value within the limit, adjusted for all measures
+    doubtful: bool  #: it would be outside at 10 % if it were the only measure
+
+    @property
+    def size(self) -> float:
+        """The value in units of its limit."""
+        if self.name == "impact ratio":
+            return abs(math.log(self.value) / math.log(self.high)) if self.value > 0 else math.inf
+        return abs(self.value) / self.high if self.high else math.inf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """A measure before those that it is judged together with are known."""
+
+    name: MeasureName
+    value: float
+    low: float
+    high: float
+    inside: Interval | None  #: at the level `INSIDE`; None: too few texts or items
+    outside: _ByLevel  #: level -> the interval that has to lie outside
+    p: float | None  #: of a true value within the limit; None: too few texts or items
+    lies_inside: bool  #: whether the limits hold the interval `inside`
+
+    def decided(self, p: float | None, alpha: float) -> Measure:
+        """The measure, its p adjusted; `alpha` is that of its step among all p-values."""
+        rejected = p is not None and p <= ALPHA
+        level = 1.0 - alpha if rejected else INSIDE
+        interval = self.outside(level) if rejected else self.inside
+        return Measure(
+            name=self.name,
+            value=self.value,
+            interval=interval,
+            level=level,
+            low=self.low,
+            high=self.high,
+            state="outside" if rejected else "inside" if self.lies_inside else "open",
+            p=p,
+            doubtful=self.p is not None and self.p <= DOUBT,
+        )
+
+
+def decided(comparisons: Sequence[Comparison]) -> list[Measure]:
+    """The measures of one question, in their order; their p-values are one family (Holm 1979)."""
+    tested = sorted(
+        (place for place, comparison in enumerate(comparisons) if comparison.p is not None),
+        key=lambda place: comparisons[place].p or 0.0,
+    )
+    adjusted: dict[int, tuple[float, float]] = {}
+    largest = 0.0
+    for step, place in enumerate(tested):
+        left = len(tested) - step
+        largest = max(largest, min(1.0, left * (comparisons[place].p or 0.0)))
+        adjusted[place] = largest, ALPHA / left
+    return [
+        comparison.decided(*adjusted.get(place, (None, ALPHA)))
+        for place, comparison in enumerate(comparisons)
+    ]
+
+
+def effect(
+    name: MeasureName, limit: float, like: Estimate, these: Estimate, *, enough: bool
+) -> Comparison:
+    """A mean effect with a limit either way.
+
+    `like` is the estimate for names like those that were read, which decides whether the effect is
+    inside; `these` that for the names that were read. It is outside where these names' effect is
+    beyond the limit and names like them have one at all.
+    """
+    return Comparison(
+        name=name,
+        value=like.difference,
+        low=-limit,
+        high=limit,
+        inside=like.interval(INSIDE) if enough else None,
+        outside=these.interval,
+        p=max(these.p_beyond(limit), like.p_beyond(0.0)) if enough else None,
+        lies_inside=enough and like.inside(limit),
+    )
+
+
+def excess(
+    name: MeasureName, limit: float, estimate: Estimate, number: int, *, enough: bool
+) -> Comparison:
+    """A share with an upper limit alone, over `number` clusters.
+
+    Where no text differs there is no spread to estimate an error from: the error is then that of
+    the rule of three.
+    """
+    floor = _MOST_CHANGES / max(number, 1) / max(estimate.upper_quantile(INSIDE), 1e-9)
+    known = replace(estimate, error=max(estimate.error, floor))
+    inside = known.interval(INSIDE) if enough else None
+    return Comparison(
+        name=name,
+        value=estimate.difference,
+        low=-math.inf,
+        high=limit,
+        inside=inside,
+        outside=estimate.interval,
+        p=estimate.p_beyond(limit) if enough and estimate.difference > limit else 1.0,
+        lies_inside=inside is not None and inside[1] < limit,
+    )
+
+
+def spread(variance: Estimate, limit: float) -> Comparison:
+    """A standard deviation with an upper limit, from the estimate of the variance."""
+
+    def root(level: float) -> Interval:
+        low, high = variance.interval(level)
+        return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
+
+    inside = root(INSIDE)
+    return Comparison(
+        name="spread",
+        value=math.sqrt(max(variance.difference, 0.0)),
+        low=-math.inf,
+        high=limit,
+        inside=inside,
+        outside=root,
+        p=variance.p_beyond(limit**2) if variance.difference > limit**2 else 1.0,
+        lies_inside=inside[1] < limit,
+    )
+
+
+def share_difference(
+    name: MeasureName, limit: float, own: Share, other: Share, fewest: int
+) -> Comparison:
+    """The difference of two shares, in points; inside and outside mirror for the other class."""
+    enough = min(own.total, other.total) >= fewest
+
+    def interval(level: float) -> Interval:
+        return difference(own, other, level)
+
+    inside = interval(INSIDE) if enough else None
+    return Comparison(
+        name=name,
+        value=own.value - other.value,
+        low=-limit,
+        high=limit,
+        inside=inside,
+        outside=interval,
+        p=p_outside(interval, -limit, limit) if enough else None,
+        lies_inside=inside is not None and -limit < inside[0] and inside[1] < limit,
+    )
+
+
+def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Comparison | None:
+    """The ratio of two rates of a favourable class; None where the reference's rate is 0.
+
+    It is outside only together with a difference of at least a point, and inside where the
+    difference is less than a point for certain.
+    """
+    if not other.count:
+        return None
+    enough = min(own.total, other.total) >= fewest
+
+    def interval(level: float) -> Interval:
+        return ratio_interval(own, other, level)
+
+    def apart(level: float) -> Interval:
+        return difference(own, other, level)
+
+    inside = interval(INSIDE) if enough else None
+    gap = apart(INSIDE)
+    p = max(p_outside(interval, least, 1 / least), p_outside(apart, -POINT, POINT))
+    small = gap[0] > -POINT and gap[1] < POINT
+    return Comparison(
+        name="impact ratio",
+        value=own.value / other.value,
+        low=least,
+        high=1 / least,
+        inside=inside,
+        outside=interval,
+        p=p if enough else None,
+        lies_inside=inside is not None and (small or (least < inside[0] and inside[1] < 1 / least)),
+    )
+
+
+def gravest(measures: Iterable[Measure]) -> Measure | None:
+    """The measure that decides or is named first: outside, else open, else inside; the largest."""
+    order = ("outside", "open", "inside")
+    return min(
+        measures, key=lambda measure: (order.index(measure.state), -measure.size), default=None
+    )

@@ -1,0 +1,240 @@
+"""The sentences of a verdict: which measure decided, its interval, its limit, in plain words."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
+from transexplain.analysis.groups.measures import Measure, gravest
+from transexplain.analysis.groups.outcomes import Outcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words:
+    """The words for one kind of counterfactual."""
+
+    deed: str  #: what was done to the group
+    itself: str  #: what is in question
+    too_few: str
+    none: str
+    nothing: str  #: why, where other groups have some
+    items: str
+    named: str  #: what entities are
+    against: str  #: what an effect is measured from; "": it is plain
+
+
+def _of_hidden(part: str) -> Words:
+    return Words(
+        deed=f"hiding its {part}s",
+        itself=f"the {part} itself",
+        too_few=f"too few of its {part}s were hidden",
+        none=f"none of its {part}s was hidden",
+        nothing="none was drawn, or none of its reference",
+        items="items",
+        named="entities",
+        against=" more than hiding its reference's",
+    )
+
+
+WORDS: Mapping[Kind, Words] = {
+    "swap": Words(
+        deed="swapping its mentions",
+        itself="the mention itself",
+        too_few="too few mentions were swapped",
+        none="no mention was swapped",
+        nothing="no text has a mention that a name of its reference could replace",
+        items="texts",
+        named="names",
+        against="",
+    ),
+    "region": _of_hidden("region"),
+    "substructure": _of_hidden("substructure"),
+}
+
+
+def decided_effect(row: Counterfactual) -> str:
+    """What swaps do to a prediction, by the measure that decided."""
+    measure = gravest(row.measures)
+    assert measure is not None  # a row is decided by one
+    deed = f"{WORDS[row.kind].deed}{in_stratum(row.stratum)}"
+    if measure.state == "outside":
+        return f"{deed} {_moves(row, measure)}{_beside(row, measure)}"
+    return f"{deed} {_leaves(row)}"
+
+
+def open_effect(row: Counterfactual) -> str:
+    """Why swaps leave open whether a mention changes the prediction."""
+    words = WORDS[row.kind]
+    if not row.enough and row.clusters == 1 < row.documents:
+        return f"the {row.documents:,} {words.items} that were changed are one cluster: no interval"
+    if not row.enough:
+        return (
+            f"{words.too_few} ({row.documents} {words.items} in {row.clusters} clusters, "
+            f"{row.entities} and {row.other_entities} {words.named})"
+        )
+    undecided = [measure for measure in row.measures if measure.state != "inside"]
+    measure = gravest(undecided or row.measures)
+    assert measure is not None  # there is an interval
+    where = in_stratum(row.stratum)
+    return f"{words.deed}{where} may change the prediction: {_measured(row, measure)}"
+
+
+def _moves(row: Counterfactual, measure: Measure) -> str:
+    """The measure that lies outside, as what swaps do."""
+    if measure.name == "spread":
+        return f"changes predictions in opposite ways: {_measured(row, measure)}"
+    return f"changes the prediction: {_measured(row, measure)}"
+
+
+def _leaves(row: Counterfactual) -> str:
+    """The measures that lie inside, as what swaps do not do."""
+    shown = [row.measure("probability") or row.measure("logit"), row.measure("changed")]
+    texts = [_measured(row, measure) for measure in shown if measure is not None]
+    return f"does not change the prediction: {'; '.join(texts)}"
+
+
+def _measured(row: Counterfactual, measure: Measure) -> str:
+    """A measure with its interval and its limit."""
+    against = WORDS[row.kind].against
+    if measure.name == "changed":
+        return (
+            f"{_percent(row.changed_across)} of predictions change, "
+            f"{_percent(row.changed_within)} {_by_chance(row)} ({_sure(measure, 100.0, 1)}, limit "
+            f"{100 * measure.high:g} points)"
+        )
+    if measure.name == "spread":
+        return (
+            f"the effect on {row.prediction} differs between {WORDS[row.kind].items} by "
+            f"{measure.value:.2f} logit ({_sure(measure, 1.0, 2)}, limit {measure.high:g})"
+        )
+    if measure.name == "probability":
+        return (
+            f"the probability of {row.prediction} moves by {signed(100 * measure.value, 1)} points"
+            f"{against} ({_sure(measure, 100.0, 1)}, limit {100 * measure.high:g})"
+        )
+    if row.measure("probability") is None:
+        return (
+            f"{row.prediction} moves by {signed(measure.value)}{against} "
+            f"({_sure(measure, 1.0, 2)}, limit {measure.high:g})"
+        )
+    return (
+        f"the log-odds of {row.prediction} move by {signed(measure.value)}{against} "
+        f"({_sure(measure, 1.0, 2)}, limit {measure.high:g}), which is "
+        f"{signed(100 * row.probability, 1)} points of probability"
+    )
+
+
+def _by_chance(row: Counterfactual) -> str:
+    return "within the group" if row.kind == "swap" else "by hiding its reference's"
+
+
+def _beside(row: Counterfactual, measure: Measure) -> str:
+    """How many predictions change, where another measure decided."""
+    if measure.name == "changed" or row.changed_across is None:
+        return ""
+    return (
+        f"; {_percent(row.changed_across)} of predictions change, "
+        f"{_percent(row.changed_within)} {_by_chance(row)}"
+    )
+
+
+def decided_rates(row: Outcome) -> str:
+    """How rates compare, by the measure that decided."""
+    measure = gravest(row.measures)
+    assert measure is not None  # a row is decided by one
+    differ = "" if measure.state == "outside" else " within limits"
+    return f"{_rates(row, measure)}{differ}"
+
+
+def open_rates(row: Outcome) -> str:
+    """Why rates leave open whether the outcome differs."""
+    measure = gravest(measure for measure in row.measures if measure.state != "inside")
+    assert measure is not None  # else the row is decided
+    return f"rates may differ: {_rates(row, measure)}"
+
+
+def rates(row: Outcome) -> str:
+    """How often a prediction is made of a group and of its reference."""
+    measure = row.measure("rate")
+    return _rates(row, measure) if measure else ""
+
+
+#: measure -> the items that its rate is over, and what is counted
+_OVER = {
+    "rate": ("selected", ""),
+    "impact ratio": ("selected", ""),
+    "true positive rate": ("true_positive", " labelled so"),
+    "false positive rate": ("false_positive", " labelled otherwise"),
+}
+
+
+def _rates(row: Outcome, measure: Measure) -> str:
+    field, which = _OVER[measure.name]
+    own, other = getattr(row.own, field), getattr(row.other, field)
+    predicted = f"{row.prediction} is predicted for"
+    if row.counted == "answers":
+        predicted = "the answer is that of the data for"
+    text = (
+        f"{predicted} {100 * own.share:.1f} % of {own.total:,} {_noun(row, own.total)}{which} "
+        f"{'of' if row.whole else 'that mention'} {row.group} and {100 * other.share:.1f} % of "
+        f"{other.total:,} of {row.reference}{in_stratum(row.stratum)}"
+    )
+    if measure.interval is None:
+        return f"{text} (too few for an interval)"
+    if measure.name == "impact ratio":
+        return (
+            f"{text} (impact ratio {measure.value:.2f}, {_sure(measure, 1.0, 2, sign=False)}, "
+            f"limit {measure.low:g})"
+        )
+    return (
+        f"{text} ({signed(100 * measure.value, 1)} points, {_sure(measure, 100.0, 1)}, limit "
+        f"{100 * measure.high:g})"
+    )
+
+
+def _noun(row: Outcome, total: int) -> str:
+    return row.counted.removesuffix("s") if total == 1 else row.counted
+
+
+def labels_say(row: Outcome) -> Iterator[str]:
+    """Whether the labels differ as the predictions do."""
+    own, other = row.own.labelled, row.other.labelled
+    measure = row.measure("rate")
+    if row.counted == "answers" or own is None or other is None or measure is None:
+        return
+    labels = own.share - other.share
+    shares = f"{100 * own.share:.1f} % and {100 * other.share:.1f} %"
+    if abs(row.difference - labels) <= measure.high:
+        yield f"the labels differ as the predictions do ({shares})"
+    else:
+        yield f"the labels do not differ so ({shares})"
+
+
+def in_stratum(stratum: str) -> str:
+    """Where a result holds, unless it is everywhere."""
+    return f" in {stratum}" if stratum else ""
+
+
+def _sure(measure: Measure, scale: float, digits: int, *, sign: bool = True) -> str:
+    """The interval that decided, with its level."""
+    low, high = measure.interval or (math.nan, math.nan)
+    if not sign or measure.name == "spread":
+        upper = "no limit" if math.isinf(high) else f"{scale * high:.{digits}f}"
+        return f"{_level(measure.level)} {scale * low:.{digits}f} to {upper}"
+    return (
+        f"{_level(measure.level)} {signed(scale * low, digits)} to {signed(scale * high, digits)}"
+    )
+
+
+def _level(level: float) -> str:
+    return f"{100 * level:.3g} %" if level < 0.999 else f"{100 * level:.5g} %"
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown share" if share is None else f"{100 * share:.1f} %"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """With its sign, or 0 without one."""
+    text = f"{value:+.{digits}f}"
+    return text.strip("+-") if float(text) == 0.0 else text.replace("-", "\N{MINUS SIGN}")
