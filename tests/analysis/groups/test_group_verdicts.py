@@ -204,7 +204,7 @@ def test_a_difference_between_strata_alone_is_noted_and_stays_a_difference() -> 
             ("B", ">invited", 450),
             ("B", ">rejected", 450),
             slice_="shop",
-        )  # fmt: skip
+        )
     )
     verdict = judged(swapped(0.0), totals)
     assert verdict.outcome == "differ" and verdict.rates is not None
