@@ -167,27 +167,31 @@ _OVER: Mapping[MeasureName, tuple[str, str]] = {
     "false positive rate": ("false_positive", " labelled otherwise"),
     "precision": ("precision", " predicted so"),
 }
-#: the same of a type of entities: what the model does, and of which entities
+#: the same of a type of entities, of which the type is the first word
 _OF_TYPES: Mapping[MeasureName, tuple[str, str]] = {
-    "rate": ("is the label of", ""),
-    "true positive rate": ("is recognised in", " labelled {}"),
-    "precision": ("is right for", " that the model labels {}"),
+    "rate": ("is found in", ""),
+    "true positive rate": ("is recognised in", " labelled "),
+    "precision": ("is right in", " predicted as "),
 }
 
 
 def _rates(row: Outcome, measure: Measure) -> str:
     field, which = _OVER[measure.name]
     own, other = getattr(row.own, field), getattr(row.other, field)
-    said = f"{row.prediction} is predicted for"
+    said, items, again = f"{row.prediction} is predicted for", _noun(row, own), ""
     if row.counted == "answers":
         said = "the answer is that of the data for"
     elif row.counted == "entities":
-        verb, over = _OF_TYPES[measure.name]
-        said, which = f"{row.prediction} {verb}", over.format(row.prediction)
-    belong = "of" if row.whole else "and that mention" if "that" in which else "that mention"
+        verb, which = _OF_TYPES[measure.name]
+        said, again, which = f"{row.prediction} {verb}", "in ", which and which + row.prediction
+    who = (
+        f"{items} of {row.group}{which}"
+        if row.whole
+        else f"{items}{which} that mention {row.group}"
+    )
     text = (
-        f"{said} {_part(row, own)} {_noun(row, own)}{which} {belong} {row.group} and "
-        f"{_part(row, other)} of {row.reference}{in_stratum(row.stratum)}"
+        f"{said} {_part(row, own)} {who} and {again}{_part(row, other)} of {row.reference}"
+        f"{in_stratum(row.stratum)}"
     )
     if measure.interval is None:
         return f"{text} (too few for an interval)"
@@ -216,7 +220,7 @@ def _part(row: Outcome, rate: Rate | None) -> str:
 
 
 def _noun(row: Outcome, rate: Rate | None) -> str:
-    return _ONE[row.counted] if rate is not None and rate.total == 1 else row.counted
+    return row.counted if rate is None or rate.total != 1 else _ONE[row.counted]
 
 
 def labels_say(row: Outcome) -> Iterator[str]:
