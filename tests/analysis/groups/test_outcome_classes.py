@@ -7,7 +7,12 @@ import pytest
 
 from transexplain.analysis.groups.answers import Answer, answer_of
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.group_verdicts import with_measures
+from transexplain.analysis.groups.group_verdicts import (
+    Evidence,
+    GroupVerdict,
+    group_verdicts,
+    with_measures,
+)
 from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
@@ -235,3 +240,37 @@ def test_too_few_items_leave_every_measure_open() -> None:
     measures = every_measure(compared(few, [named("accept", TWO)], TWO, ("accept",)))
     assert {name for _, name in measures} == {"rate", "true positive rate", "impact ratio"}
     assert {(m.state, m.interval, m.p) for m in measures.values()} == {("open", None, None)}
+
+
+def judged(rows: Sequence[Outcome]) -> GroupVerdict:
+    evidence = Evidence(counterfactuals=(), outcomes=rows, relevance=(), found={}, no_swaps="none")
+    [verdict] = group_verdicts(evidence, references_of("B", "AB"))
+    return verdict
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_a_ratio_says_of_either_class_that_it_is_as_the_labels(name: str) -> None:
+    """Every prediction is right; 3 and 6 % are labelled `accept`, so that the ratio is 0.5."""
+    totals = totals_of(
+        {
+            "A": {"accept>accept": 60, "decline>decline": 1940},
+            "B": {"accept>accept": 120, "decline>decline": 1880},
+        }
+    )
+    verdict = judged(compared(totals, [named(name, TWO)], TWO, ("accept",)))
+    assert verdict.outcome == "differ" and verdict.rates is not None
+    assert verdict.rates.prediction == "accept"
+    assert "the labels differ as the predictions do (3.0 % and 6.0 %)" in verdict.notes
+
+
+@pytest.mark.parametrize("favourable", [(), ("accept",)])
+@pytest.mark.parametrize("name", TWO)
+def test_simpson_is_noted_for_either_class(name: str, favourable: tuple[str, ...]) -> None:
+    totals = totals_of(
+        {"A": {">accept": 90, ">decline": 810}, "B": {">accept": 10, ">decline": 90}}, slice_="law"
+    )
+    shop = {"A": {">accept": 50, ">decline": 50}, "B": {">accept": 450, ">decline": 450}}
+    totals.merge(totals_of(shop, slice_="shop"))
+    verdict = judged(compared(totals, [named(name, TWO)], TWO, favourable))
+    assert verdict.outcome == "differ"
+    assert "the difference is between strata, not within them" in verdict.notes

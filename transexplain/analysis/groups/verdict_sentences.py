@@ -226,12 +226,12 @@ def _noun(row: Outcome, rate: Rate | None) -> str:
 def labels_say(row: Outcome) -> Iterator[str]:
     """Whether the labels differ as the predictions do."""
     own, other = row.own.labelled, row.other.labelled
-    measure = row.measure("rate") or row.measure("impact ratio")
+    measure = gravest(row.measures)
     if row.counted != "items" or own is None or other is None or measure is None:
         return
     shares = f"{100 * own.share:.1f} % and {100 * other.share:.1f} %"
     alike = abs(row.difference - (own.share - other.share)) <= measure.high
-    if measure.name == "impact ratio":  # of a class whose mirror's rate is judged
+    if measure.name == "impact ratio":
         ratios = row.own.selected.share * other.share, row.other.selected.share * own.share
         alike = min(ratios) >= measure.low * max(ratios)
     if alike:
