@@ -75,7 +75,6 @@ def group_answers(
     references = references_of(plan.reference, names)
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
-    answering = plan.model.head == "span"
     classes, checked = plan.model.classes, total.checked
     outcomes = with_measures(
         outcome_table(
@@ -108,7 +107,7 @@ def group_answers(
         relevance=rows,
         found={one.group: _found(one) for one in matching},
         no_swaps="" if swaps else _why_no_swaps(plan),
-        no_rates="no item has an answer to compare with" if answering and not outcomes else "",
+        no_rates=_why_no_rates(plan, outcomes),
         kind=kind,
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
@@ -155,6 +154,17 @@ def _named(plan: AuditPlan) -> tuple[Answer, ...]:
     with suppress(TargetError):
         return answers_of(plan)
     return ()
+
+
+def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
+    """Why a group has no rates; "": no item mentions it, or its reference."""
+    if plan.model.head == "tokens":
+        return "no entities of both sides are labelled in the data, or mentioned"
+    return (
+        "no item has an answer to compare with"
+        if plan.model.head == "span" and not outcomes
+        else ""
+    )
 
 
 def _found(one: GroupMatching) -> Found:
@@ -220,7 +230,11 @@ def _outcome_reasons(
 
 
 #: measure -> the rate of a side that it compares
-_RATE_OF = {"true positive rate": "true_positive", "false positive rate": "false_positive"}
+_RATE_OF = {
+    "true positive rate": "true_positive",
+    "false positive rate": "false_positive",
+    "precision": "precision",
+}
 
 
 def _shown_measures(
@@ -302,7 +316,9 @@ RULES: Mapping[type, RedactionRules] = {
             "selected": within,
             "probability": within,
             "calibration": _calibration,
-            **dict.fromkeys(("labelled", "error", "true_positive", "false_positive"), _rate),
+            **dict.fromkeys(
+                ("labelled", "error", "true_positive", "false_positive", "precision"), _rate
+            ),
         }
     ),
     Rate: RedactionRules(fields=kept("count total interval")),
