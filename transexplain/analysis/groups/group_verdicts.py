@@ -40,6 +40,8 @@ class GroupVerdict:
     reference: str
     mention: Mentioned  #: whether a mention of the group changes the prediction
     outcome: Outcomes  #: whether rates of predictions and errors differ
+    #: *flagged*: either question is answered by a difference; *clear*: neither, and no gap
+    state: VerdictState = field(init=False, default="open")
     mention_reasons: tuple[str, ...]  #: in the order of their weight
     outcome_reasons: tuple[str, ...]
     notes: tuple[str, ...]  #: what explains a difference, and excuses none
@@ -47,13 +49,12 @@ class GroupVerdict:
     counterfactual: Counterfactual | None  #: that decided, or is named first; None: no swaps
     rates: Outcome | None  #: the same of rates; None: too few items
 
-    @property
-    def state(self) -> VerdictState:
-        """*Flagged*: either question is answered by a difference; *clear*: neither, and no gap."""
-        if self.mention == "changes" or self.outcome == "differ":
-            return "flagged"
+    def __post_init__(self) -> None:
         settled = self.mention == "does not change" and self.outcome == "do not differ"
-        return "clear" if settled and not self.missing else "open"
+        state: VerdictState = "clear" if settled and not self.missing else "open"
+        if self.mention == "changes" or self.outcome == "differ":
+            state = "flagged"
+        object.__setattr__(self, "state", state)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

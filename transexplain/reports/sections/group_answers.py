@@ -31,7 +31,15 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import Proxies, proxies_of, with_proxies
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, empty, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    by,
+    empty,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store.database import Database
@@ -268,8 +276,8 @@ RULES: Mapping[type, RedactionRules] = {
             "mention_reasons": _mention_reasons,
             "outcome_reasons": _outcome_reasons,
             "notes": empty(()),
-            "missing": empty(()),
-            **kept("group reference mention outcome"),
+            "missing": by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
+            **kept("group reference mention outcome state"),
         }
     ),
     Counterfactual: RedactionRules(
