@@ -147,7 +147,9 @@ class _GroupEvidence:
 
     def _open_mention(self) -> Iterator[str]:
         """Why the mention is open; nothing where every measure is inside its limit."""
-        if not self.swaps:
+        if any(row.whole for row in self.rates) and not self.swaps:
+            yield "nothing was swapped: items belong to the group as a whole"
+        elif not self.swaps:
             yield f"{self.words.none}: {self.evidence.no_swaps or self.words.nothing}"
         undecided = [row for row in self.swaps if not row.stratum and not _all_inside(row)]
         yield from (open_effect(row) for row in undecided[:1])
@@ -191,7 +193,7 @@ class _GroupEvidence:
             yield "the difference is between strata, not within them"
         if mention == "does not change":
             yield f"{self.words.deed} does not explain it"
-        elif not self.swaps:
+        elif not self.swaps and not self.rates[0].whole:
             why = self.evidence.no_swaps or self.words.nothing
             yield f"whether {self.words.itself} does it is not known: {why}"
 
