@@ -132,7 +132,7 @@ def _new_differences(found: DriftSummary) -> Check:
     if found.groups is None:
         return not_measured(rule, "a run has no entity groups; audit both with groups.lexicon")
     new = newly(found.groups.verdicts)
-    names = [f"{row.group}: {row.question}" for row in new]
+    names = [f"{row.group}: {row.sentence}" for row in new]
     text = f"{len(new)} new differences, none allowed"
     return Check(
         rule=rule,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, Mentioned, Outcomes
 from transexplain.analysis.groups.measures import Measure
@@ -43,13 +44,18 @@ class RateChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A question that one of two runs answers by a difference, and the other does not."""
+    """A question about one group that a run answers by a difference."""
 
     group: str
-    question: str  #: as it is answered
+    question: Literal["mention", "outcome"]
+
+    @property
+    def sentence(self) -> str:
+        """As it is answered."""
+        return _ANSWERED[self.question]
 
 
-_MENTION, _OUTCOME = "the mention changes the prediction", "outcomes differ"
+_ANSWERED = {"mention": "the mention changes the prediction", "outcome": "outcomes differ"}
 
 
 def verdict_changes(
@@ -87,29 +93,38 @@ def _turned(was: GroupVerdict, now: GroupVerdict) -> bool:
     return False
 
 
+def shown(changes: Sequence[VerdictChange], *, now: bool = True) -> list[Difference]:
+    """Questions that the later run, or the earlier one, answers by a difference."""
+    return [
+        Difference(group=row.group, question=question)
+        for row in changes
+        for question, differs in _differs(row, now=now).items()
+        if differs
+    ]
+
+
 def newly(changes: Sequence[VerdictChange]) -> list[Difference]:
     """Questions that the later run answers by a difference, and the earlier did not."""
-    return [one for row in changes for one in _of(row, now=True)]
+    return _but_for(shown(changes), shown(changes, now=False), changes)
 
 
 def gone(changes: Sequence[VerdictChange]) -> list[Difference]:
     """Questions that the earlier run answered by a difference, and the later does not."""
-    return [one for row in changes for one in _of(row, now=False)]
+    return _but_for(shown(changes, now=False), shown(changes), changes)
 
 
-def _of(row: VerdictChange, *, now: bool) -> Iterator[Difference]:
-    for question, wanted, states in (
-        (_MENTION, "changes", (row.mention_before, row.mention_after)),
-        (_OUTCOME, "differ", (row.outcome_before, row.outcome_after)),
-    ):
-        here, there = states[::-1] if now else states
-        if here == wanted and (there != wanted or row.turned):
-            yield Difference(group=row.group, question=question)
+def _but_for(
+    these: list[Difference], others: list[Difference], changes: Sequence[VerdictChange]
+) -> list[Difference]:
+    turned = {row.group for row in changes if row.turned}
+    return [row for row in these if row not in others or row.group in turned]
 
 
-def differences(verdicts: Sequence[GroupVerdict]) -> list[Difference]:
-    """Questions that one run answers by a difference."""
-    return newly(verdict_changes((), verdicts))
+def _differs(row: VerdictChange, *, now: bool) -> dict[Literal["mention", "outcome"], bool]:
+    mention, outcome = row.mention_before, row.outcome_before
+    if now:
+        mention, outcome = row.mention_after, row.outcome_after
+    return {"mention": mention == "changes", "outcome": outcome == "differ"}
 
 
 def difference_statements(changes: Sequence[VerdictChange]) -> Iterator[Statement]:
@@ -125,7 +140,7 @@ def difference_statements(changes: Sequence[VerdictChange]) -> Iterator[Statemen
 def _by_question(rows: Sequence[Difference]) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in rows:
-        found.setdefault(row.question, []).append(row.group)
+        found.setdefault(row.sentence, []).append(row.group)
     return found
 
 
