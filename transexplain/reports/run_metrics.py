@@ -118,7 +118,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "median rank correlation of the cheap with the exact method, for the class in `part`",
     ),
     "agreement_error": ("share", "median relative error of the cheap method, likewise"),
-    "flips": (
+    "changed_predictions": (
         "share",
         "items in common with the run before that are predicted otherwise",
     ),
@@ -169,7 +169,9 @@ def _counts(summary: Summary) -> Iterator[RunMetric]:
     yield from _made("accuracy", counts.accuracy, counts.labelled)
     before = summary.previous
     if before is not None and before.common:
-        yield from _made("flips", before.other_prediction / before.common, before.common)
+        yield from _made(
+            "changed_predictions", before.other_prediction / before.common, before.common
+        )
     if before is not None and summary.groups is not None:
         yield from _made("groups_newly_flagged", len({one.group for one in newly(before)}))
         yield from _made("groups_no_longer_flagged", len({one.group for one in gone(before)}))
