@@ -127,7 +127,7 @@ def finished(kind: str, env: dict[str, str], folder: Path) -> None:
     first = found["audited"]["run_id"]
     run_here(env, folder, "run", str(audit_of(kind, folder, seed=1)))
     compared = json.loads(run_here(env, folder, "compare", first, "latest", "--json"))
-    flips = compared["predictions"]["flips"]
+    flips = compared["predictions"]["changed"]
     assert flips > 0
     changes = compared["predictions"]["found"]
     assert bool(changes) == (kind in ("tokens", "answers"))

@@ -318,18 +318,18 @@ def test_a_schedule_says_what_its_last_finished_run_found(db: Database, prepared
     fired(db, prepared, "often", 1000.0, groups_newly_flagged=9.0)
     last = fired(
         db, prepared, "often", 2000.0,
-        groups_newly_flagged=2.0, groups_no_longer_flagged=0.0, flips=0.25, accuracy=0.5,
+        groups_newly_flagged=2.0, groups_no_longer_flagged=0.0, changed_predictions=0.25, accuracy=0.5,
     )  # fmt: skip
     seen = scrape(db)
     assert seen["schedule_last_run_info", "often", last, "flagged"] == 1
     assert seen["schedule_last_run_timestamp_seconds", "often"] == 2005.0
     assert seen["schedule_groups_newly_flagged", "often"] == 2
     assert seen["schedule_groups_no_longer_flagged", "often"] == 0
-    assert seen["schedule_flips_ratio", "often"] == 0.25
+    assert seen["schedule_changed_predictions_ratio", "often"] == 0.25
     first = fired(db, prepared, "often", 3000.0)
     seen = scrape(db)
     assert seen["schedule_last_run_info", "often", first, "flagged"] == 1
-    assert ("schedule_flips_ratio", "often") not in seen, "there was no run before"
+    assert ("schedule_changed_predictions_ratio", "often") not in seen, "there was no run before"
 
 
 def test_a_plan_is_read_once(
@@ -400,6 +400,6 @@ def test_two_groups_newly_flagged_are_a_metric_of_the_run() -> None:
     summary = Mock(previous=previous, counts=counts)
     found = {one.name: one.value for one in _counts(summary)}
     assert (found["groups_newly_flagged"], found["groups_no_longer_flagged"]) == (2, 1)
-    assert found["flips"] == 0.25
+    assert found["changed_predictions"] == 0.25
     summary.previous = None
     assert "groups_newly_flagged" not in {one.name for one in _counts(summary)}

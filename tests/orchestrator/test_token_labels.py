@@ -178,7 +178,7 @@ def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> N
     assert call("run", str(audit(tmp_path, 1)))[0] == 0
     code, printed = call("compare", first, "latest", "--json")
     assert code == 0, printed
-    flipped = json.loads(printed)["predictions"]["flips"]
+    flipped = json.loads(printed)["predictions"]["changed"]
     assert flipped > 0
     policy = f"drift: {{against: {first}, max_flips: 0.0001, force: true}}\n"
     (tmp_path / "policy.yaml").write_text(policy)

@@ -59,7 +59,7 @@ def before(db: Database) -> str:
 
 def test_predictions_worked_by_hand(db: Database, before: str) -> None:
     found = compare_runs(db, before, biased_run(db)).predictions
-    assert (found.common, found.flips) == (36, 12), "the texts with `bad`"
+    assert (found.common, found.changed) == (36, 12), "the texts with `bad`"
     assert [(one.before, one.after, one.items) for one in found.counts] == [
         ("positive", "negative", 12)
     ]
@@ -173,7 +173,7 @@ def test_other_texts_under_the_same_id_are_no_pair(db: Database) -> None:
     found = compare_runs(db, *ids, force=True)
     reported = found.predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == (4, 2, 0)
-    assert (reported.flips, reported.lost, reported.labelled) == (0, 0, 4)
+    assert (reported.changed, reported.lost, reported.labelled) == (0, 0, 4)
     (change,) = found.changes
     assert change.items == 4
     assert change.agreement is not None
@@ -230,7 +230,7 @@ def dataset(rows: int, digest: str) -> DatasetRef:
 
 def unchanged(found: DriftSummary, items: int, forced: int = 0) -> None:
     assert len(found.disparities) == forced
-    assert (found.predictions.common, found.predictions.flips) == (items, 0)
+    assert (found.predictions.common, found.predictions.changed) == (items, 0)
     assert (found.predictions.p, found.other_class) == (1.0, 0)
     for change in found.changes:
         assert change.agreement is not None
@@ -340,7 +340,7 @@ def test_an_item_explained_for_another_class_has_no_pair(db: Database) -> None:
 
     ids = [stored_run(db, [predicted(name)], targets=("predicted",)) for name in reversed(CLASSES)]
     found = compare_runs(db, *ids)
-    assert (found.predictions.flips, found.other_class, found.changes) == (1, 1, ())
+    assert (found.predictions.changed, found.other_class, found.changes) == (1, 1, ())
     assert found.predictions.p is None and found.groups is None
     assert "Cannot say" in Visible(DRIFT_REPORTS.load("html")(found)).text
 
@@ -395,7 +395,7 @@ def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: st
     found = compare_runs(db, before, biased_run(db, name="<script>alert(1)</script>"[:20]))
     document = json.loads(DRIFT_REPORTS.load("json")(found))
     jsonschema.validate(document, schema())
-    assert document["predictions"]["flips"] == 12
+    assert document["predictions"]["changed"] == 12
     page = DRIFT_REPORTS.load("html")(found)
     visible = Visible(page)
     assert not {"script", "link", "iframe", "form"} & {tag for tag, _ in visible.tags}
@@ -413,6 +413,6 @@ def test_a_run_beside_itself(db: Database) -> None:
 
 def test_pictures_are_compared_patch_by_patch(db: Database, tmp_path: Path) -> None:
     found = compare_runs(db, image_run(db, tmp_path), image_run(db, tmp_path))
-    assert found.predictions.flips == 0 and found.groups is None
+    assert found.predictions.changed == 0 and found.groups is None
     assert found.changes
     assert all(one.agreement is not None and one.agreement.mean == 1.0 for one in found.changes)

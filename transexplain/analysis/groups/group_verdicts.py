@@ -40,6 +40,8 @@ class GroupVerdict:
     reference: str
     mention: Mentioned  #: whether a mention of the group changes the prediction
     outcome: Outcomes  #: whether rates of predictions and errors differ
+    #: *flagged*: either question is answered by a difference; *clear*: neither, and no gap
+    state: VerdictState = field(init=False, default="open")
     mention_reasons: tuple[str, ...]  #: in the order of their weight
     outcome_reasons: tuple[str, ...]
     notes: tuple[str, ...]  #: what explains a difference, and excuses none
@@ -47,13 +49,12 @@ class GroupVerdict:
     counterfactual: Counterfactual | None  #: that decided, or is named first; None: no swaps
     rates: Outcome | None  #: the same of rates; None: too few items
 
-    @property
-    def state(self) -> VerdictState:
-        """*Flagged*: either question is answered by a difference; *clear*: neither, and no gap."""
-        if self.mention == "changes" or self.outcome == "differ":
-            return "flagged"
+    def __post_init__(self) -> None:
         settled = self.mention == "does not change" and self.outcome == "do not differ"
-        return "clear" if settled and not self.missing else "open"
+        state: VerdictState = "clear" if settled and not self.missing else "open"
+        if self.mention == "changes" or self.outcome == "differ":
+            state = "flagged"
+        object.__setattr__(self, "state", state)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +147,9 @@ class _GroupEvidence:
 
     def _open_mention(self) -> Iterator[str]:
         """Why the mention is open; nothing where every measure is inside its limit."""
-        if not self.swaps:
+        if any(row.whole for row in self.rates) and not self.swaps:
+            yield "nothing was swapped: items belong to the group as a whole"
+        elif not self.swaps:
             yield f"{self.words.none}: {self.evidence.no_swaps or self.words.nothing}"
         undecided = [row for row in self.swaps if not row.stratum and not _all_inside(row)]
         yield from (open_effect(row) for row in undecided[:1])
@@ -190,7 +193,7 @@ class _GroupEvidence:
             yield "the difference is between strata, not within them"
         if mention == "does not change":
             yield f"{self.words.deed} does not explain it"
-        elif not self.swaps:
+        elif not self.swaps and not self.rates[0].whole:
             why = self.evidence.no_swaps or self.words.nothing
             yield f"whether {self.words.itself} does it is not known: {why}"
 

@@ -59,8 +59,9 @@ def decided_effect(row: Counterfactual) -> str:
     assert measure is not None  # a row is decided by one
     deed = f"{WORDS[row.kind].deed}{in_stratum(row.stratum)}"
     if measure.state == "outside":
-        return f"{deed} {_moves(row, measure)}{_beside(row, measure)}"
-    return f"{deed} {_leaves(row)}"
+        return f"{deed} {_measured(row, measure)}{_beside(row, measure)}"
+    shown = [row.measure("probability") or row.measure("logit"), row.measure("changed")]
+    return f"{deed} {' and '.join(_measured(row, one) for one in shown if one is not None)}"
 
 
 def open_effect(row: Counterfactual) -> str:
@@ -77,49 +78,36 @@ def open_effect(row: Counterfactual) -> str:
     measure = gravest(undecided or row.measures)
     assert measure is not None  # there is an interval
     where = in_stratum(row.stratum)
-    return f"{words.deed}{where} may change the prediction: {_measured(row, measure)}"
-
-
-def _moves(row: Counterfactual, measure: Measure) -> str:
-    """The measure that lies outside, as what swaps do."""
-    if measure.name == "spread":
-        return f"changes predictions in opposite ways: {_measured(row, measure)}"
-    return f"changes the prediction: {_measured(row, measure)}"
-
-
-def _leaves(row: Counterfactual) -> str:
-    """The measures that lie inside, as what swaps do not do."""
-    shown = [row.measure("probability") or row.measure("logit"), row.measure("changed")]
-    texts = [_measured(row, measure) for measure in shown if measure is not None]
-    return f"does not change the prediction: {'; '.join(texts)}"
+    return f"{words.deed}{where} {_measured(row, measure)}"
 
 
 def _measured(row: Counterfactual, measure: Measure) -> str:
-    """A measure with its interval and its limit."""
+    """What swaps do, by a measure with its interval and its limit."""
     against = WORDS[row.kind].against
     if measure.name == "changed":
         return (
-            f"{_percent(row.changed_across)} of predictions change, "
+            f"changes {_percent(row.changed_across)} of predictions, "
             f"{_percent(row.changed_within)} {_by_chance(row)} ({_sure(measure, 100.0, 1)}, limit "
             f"{100 * measure.high:g} points)"
         )
     if measure.name == "spread":
+        items = WORDS[row.kind].items
         return (
-            f"the effect on {row.prediction} differs between {WORDS[row.kind].items} by "
+            f"does not do the same to {row.prediction} in all {items}: the effect differs by "
             f"{measure.value:.2f} logit ({_sure(measure, 1.0, 2)}, limit {measure.high:g})"
         )
     if measure.name == "probability":
         return (
-            f"the probability of {row.prediction} moves by {signed(100 * measure.value, 1)} points"
+            f"moves the probability of {row.prediction} by {signed(100 * measure.value, 1)} points"
             f"{against} ({_sure(measure, 100.0, 1)}, limit {100 * measure.high:g})"
         )
     if row.measure("probability") is None:
         return (
-            f"{row.prediction} moves by {signed(measure.value)}{against} "
+            f"moves {row.prediction} by {signed(measure.value)}{against} "
             f"({_sure(measure, 1.0, 2)}, limit {measure.high:g})"
         )
     return (
-        f"the log-odds of {row.prediction} move by {signed(measure.value)}{against} "
+        f"moves the log-odds of {row.prediction} by {signed(measure.value)}{against} "
         f"({_sure(measure, 1.0, 2)}, limit {measure.high:g}), which is "
         f"{signed(100 * row.probability, 1)} points of probability"
     )

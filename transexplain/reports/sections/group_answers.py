@@ -31,7 +31,15 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import Proxies, proxies_of, with_proxies
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, empty, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    by,
+    empty,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store.database import Database
@@ -282,8 +290,8 @@ RULES: Mapping[type, RedactionRules] = {
             "mention_reasons": _mention_reasons,
             "outcome_reasons": _outcome_reasons,
             "notes": empty(()),
-            "missing": empty(()),
-            **kept("group reference mention outcome"),
+            "missing": by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
+            **kept("group reference mention outcome state"),
         }
     ),
     Counterfactual: RedactionRules(
@@ -352,14 +360,21 @@ def hidden_parts(rows: Sequence[Counterfactual]) -> str:
 
 def verdict_sentence(verdict: GroupVerdict) -> str:
     """The verdict on one group with all its reasons, for lists and exports."""
+    rates = [reason.removeprefix("rates may differ: ") for reason in verdict.outcome_reasons]
+    what = "belonging to it" if is_of_whole(verdict) else "the mention"
     questions = (
-        (f"the mention {MENTION[verdict.mention]}", verdict.mention_reasons),
-        (f"outcomes {OUTCOME[verdict.outcome]}", (*verdict.outcome_reasons, *verdict.notes)),
+        (f"{what} {MENTION[verdict.mention]}", verdict.mention_reasons),
+        (f"outcomes {OUTCOME[verdict.outcome]}", (*rates, *verdict.notes)),
     )
     texts = [f"{answer}: {'; '.join(reasons)}" for answer, reasons in questions]
     texts += [f"not tested: {'; '.join(verdict.missing)}"] if verdict.missing else []
     said = ". ".join(text[:1].upper() + text[1:] for text in texts)
     return f"{verdict.group} against {verdict.reference}. {said}."
+
+
+def is_of_whole(verdict: GroupVerdict) -> bool:
+    """Whether items belong to the group as a whole, so that nothing can be swapped."""
+    return verdict.rates is not None and verdict.rates.whole
 
 
 #: state of a question -> how a sentence ends
