@@ -24,6 +24,7 @@ from transexplain.types.plans import (
     AmbiguityPolicy,
     CasePolicy,
     Matching,
+    MatchPolicy,
     RecogniserPlan,
     SourceFile,
 )
@@ -93,6 +94,12 @@ class GroupsSection(Section):
     )
     case: CasePolicy = Field(
         default="smart", description="capitals of a term are needed; exact; or ignore all"
+    )
+    match: MatchPolicy = Field(
+        default="folded",
+        description="names (terms with a capital, or of a script without) are found whatever "
+        "their accents and the width of their letters, so Jose finds José, too; exact: as they "
+        "are spelled",
     )
     include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
     reference: str | dict[str, str] | None = Field(
@@ -217,7 +224,10 @@ class GroupsSection(Section):
             "recogniser": self.planned_recogniser(),
             "second": self._second(groups),
             "matching": Matching(
-                ambiguous=self.ambiguous, case=self.case, column=self._planned_columns()
+                ambiguous=self.ambiguous,
+                case=self.case,
+                match=self.match,
+                column=self._planned_columns(),
             ),
             "reference": self.reference,
             "intersections": self.intersections,

@@ -42,6 +42,8 @@ Snapshot = Literal["auto", "copy", "manifest"]
 AmbiguityPolicy = Literal["cue", "always", "never", "recogniser"]
 #: a term's capitals have to be there, its letters as they are, or letters in any case
 CasePolicy = Literal["smart", "exact", "ignore"]
+#: names are found whatever their accents and the width of their letters, or as they are spelled
+MatchPolicy = Literal["folded", "exact"]
 #: an evaluation measures explanations of every item and stores none of them; imported ones were
 #: made elsewhere, and no model is loaded
 Task = Literal["audit", "evaluation", "imported"]
@@ -228,6 +230,7 @@ class Matching:
 
     ambiguous: AmbiguityPolicy = "cue"
     case: CasePolicy = "smart"
+    match: MatchPolicy = "folded"
     #: metadata columns whose values are groups of whole items; one alone is a text
     column: str | tuple[str, ...] | None = None
 
@@ -248,6 +251,21 @@ class RecogniserPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CandidateWord:
+    """A word that may mention a group and is no term of its lexicon; see `mention_coverage`."""
+
+    word: str  #: in lower case; of a spelling as texts have it
+    group: str
+    entity: str = ""  #: whose spelling it may be; "": it is a pronoun or a title
+    texts: int  #: of those that planning reads: of the group and with the word
+    #: log-odds of the word in texts of the group against those of its reference, within label and
+    #: stratum, and its interval; None: a spelling, which stands in for a mention
+    association: float | None = None
+    interval: tuple[float, float] | None = None
+    share: float = 1.0  #: of its texts in which it is swapped or ablated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckPlan:
     """Which items that mention somebody are checked, and in which ways.
 
@@ -265,6 +283,7 @@ class CheckPlan:
     swaps: Mapping[str, float] = field(default_factory=dict)
     swap_passes: int = 0  #: forward passes that these take, about
     regions: bool = False  #: every marked region of a picture that is drawn is hidden
+    candidates: tuple[CandidateWord, ...] = ()  #: words that the lexicon may lack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
