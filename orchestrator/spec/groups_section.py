@@ -1,6 +1,7 @@
 """The section `groups`: which entity groups are compared, and how."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import typer
@@ -60,8 +61,8 @@ class GroupsSection(Section):
     pairs: str | tuple[tuple[str, str], ...] | None = Field(
         default=None,
         description="yaml, json, csv or tsv file, or a list, of words that take each other's place "
-        "when a mention is swapped, such as [[he, she], [Thomas, Maria]]; default: "
-        "builtin:gender-pairs with the lexicon builtin:gender, else none",
+        "when a mention is swapped, such as [[he, she], [Thomas, Maria]]; default: those of "
+        "builtin:gender-pairs whose words are in two groups of a family",
     )
     second: str | None = Field(
         default=None,
@@ -277,9 +278,8 @@ class GroupsSection(Section):
 
         given = self.pairs
         if given is None:
-            used = f"{BUILTIN}gender" in self.lexicons
             terms = {term for group in groups for term in group.terms}
-            return tuple(one for one in load_pairs(SHIPPED) if used and terms.issuperset(one))
+            return _fitting((one for one in load_pairs(SHIPPED) if terms.issuperset(one)), groups)
         pairs = load_pairs(_place(given)) if isinstance(given, str) else given
         try:
             return checked_pairs(pairs, groups)
@@ -290,6 +290,17 @@ class GroupsSection(Section):
         """As a plan has them: one column alone is a text, as it was before there were several."""
         columns = self.columns
         return columns if len(columns) > 1 else columns[0] if columns else None
+
+
+def _fitting(pairs: "Iterable[Pair]", groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
+    """Those that can be swapped between the groups."""
+    from transexplain.analysis.groups.swap_pairs import checked_pairs
+
+    found: list[Pair] = []
+    for pair in pairs:
+        with suppress(LexiconError):
+            found += checked_pairs([pair], groups)
+    return tuple(found)
 
 
 def is_in(name: str, wanted: str) -> bool:

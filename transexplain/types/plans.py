@@ -254,8 +254,9 @@ class RecogniserPlan:
 class CandidateWord:
     """A word that may mention a group and is no term of its lexicon; see `mention_coverage`."""
 
-    word: str  #: in lower case; of a spelling as texts have it
+    word: str  #: in lower case
     group: str
+    reference: str
     entity: str = ""  #: whose spelling it may be; "": it is a pronoun or a title
     texts: int  #: of those that planning reads: of the group and with the word
     #: log-odds of the word in texts of the group against those of its reference, within label and

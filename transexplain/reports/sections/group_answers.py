@@ -22,6 +22,11 @@ from transexplain.analysis.groups.group_verdicts import (
 )
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.mention_coverage import (
+    Candidate,
+    CandidateEffect,
+    candidate_table,
+)
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
@@ -43,6 +48,7 @@ class GroupAnswers:
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+    candidates: tuple[Candidate, ...]  #: words that the lexicon may lack
 
 
 #: how answers were changed, by what is explained
@@ -79,6 +85,8 @@ def group_answers(
         *counterfactual_table(checked.observations, answers, references, limits),
         *region_table(checked.regions, answers, references, limits, kind),
     ]
+    planned = plan.check.candidates if plan.check else ()
+    candidates = candidate_table(checked.candidates, planned, answers)
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
@@ -96,6 +104,7 @@ def group_answers(
         outcomes=tuple(outcomes),
         counterfactuals=tuple(swaps),
         proxies=tuple(proxies),
+        candidates=tuple(candidates),
     )
 
 
@@ -118,7 +127,8 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
-    saved = {len(one.log_odds) for one in total.checked.observations}
+    checked = total.checked
+    saved = {len(one.log_odds) for one in (*checked.observations, *checked.candidates)}
     saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(
@@ -227,6 +237,16 @@ RULES: Mapping[type, RedactionRules] = {
                 "noise varies varies_p per_position p equal needed needed_of"
             ),
         },
+    ),
+    Candidate: RedactionRules(
+        stands=at_least("texts"),
+        fields={
+            "effects": within,
+            **kept("word group reference entity texts association association_interval line"),
+        },
+    ),
+    CandidateEffect: RedactionRules(
+        fields=kept("answer effect interval probability probability_interval")
     ),
     Outcome: RedactionRules(
         stands=_compared_rates,
