@@ -13,7 +13,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.mention_coverage import CandidateCounts
+from transexplain.analysis.groups.mention_coverage import CandidateCounts, other_spellings
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError
 from transexplain.reports.phrasing import counted
@@ -46,6 +46,8 @@ class _Seen:
         default_factory=Counter
     )  #: pictures and graphs with regions of each group
     counts: Counter[str] = field(default_factory=Counter)
+    #: mentions by entity and how they are written
+    surfaces: Counter[tuple[str, str]] = field(default_factory=Counter)
     groups: Counter[str] = field(default_factory=Counter)  #: texts that mention each group
     words: CandidateCounts | None = None  #: None: no group has a lexicon of names
 
@@ -85,6 +87,7 @@ def check_plan(
         randomised=randomised,
         draws=(section.draws or _draws(parameters)) if section and randomised else 1,
         counts=dict(seen.counts),
+        spellings=other_spellings(plan, seen.surfaces),
         swaps=swaps,
         swap_passes=round((swapped * _SWAPPED + tried) * plan.dataset.rows / rows),
         candidates=candidates,
@@ -142,6 +145,7 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
         regions = (one for one in item.annotations if one.span is None)
         seen.regions.update({one.group for one in regions} & named)
         seen.counts.update(match.entity for match in found.matches)
+        seen.surfaces.update((match.entity, match.surface) for match in found.matches)
         seen.groups.update({match.group for match in found.matches})
     if failed is not None and not read:
         raise ConfigurationError(f"groups.recogniser fails on every text: {failed.message}")

@@ -41,7 +41,8 @@ class SwapCheck:
 
     A text is sampled by its row, with a chance that depends on its group. It is read with `NAMES`
     names of its own group and as many of its reference (or, where the mention is the reference's,
-    of a group that is compared with it), sampled from those that the data mentions. All mentions of
+    of a group that is compared with it), sampled from those that the data mentions, spelled
+    as there. All mentions of
     the entity in the text are replaced. A word of `groups.pairs` is replaced by its partner.
     Names may have any number of word pieces: what that does to the answer is measured by the names
     of one group, see `counterfactuals`.
@@ -239,8 +240,18 @@ class SwapCheck:
                 if names:
                     name = names[int(random.integers(len(names)))]
                     taken.add(name)
-                    yield groups[place], name, lexicon.entities[name]
+                    yield groups[place], name, self._spelled(name, lexicon.entities[name], random)
                     break
+
+    def _spelled(
+        self, name: str, terms: tuple[str, ...], random: np.random.Generator
+    ) -> tuple[str, ...]:
+        """Its terms, or one spelling as often as texts have it, where they have other accents."""
+        known = self._check.spellings.get(name)
+        if not known:
+            return terms
+        shares = np.array([*known.values()], dtype=np.float64)
+        return ([*known][int(random.choice(len(shares), p=shares / shares.sum()))],)
 
 
 def observation(

@@ -280,6 +280,8 @@ class CheckPlan:
     randomised: bool = True  #: explained by the model with new random weights
     draws: int = 1  #: of the weights; each explains its part of the items
     counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
+    #: entity -> mentions there by spelling, where texts have accents that its terms have not
+    spellings: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: group -> share of the texts that mention it in which the mention is swapped
     swaps: Mapping[str, float] = field(default_factory=dict)
     swap_passes: int = 0  #: forward passes that these take, about

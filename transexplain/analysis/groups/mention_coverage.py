@@ -21,7 +21,7 @@ from transexplain.analysis.groups.group_cells import ALL_OTHERS, compared_with, 
 from transexplain.analysis.groups.intervals import Estimate, Interval
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.swap_pairs import Pair
-from transexplain.analysis.groups.word_pieces import Piece, folded_key, pieces
+from transexplain.analysis.groups.word_pieces import Piece, exact_key, folded_key, pieces
 from transexplain.types.findings import Practical
 from transexplain.types.plans import AuditPlan, CandidateWord
 
@@ -360,6 +360,28 @@ def _mean(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
     count = len(sums)
     variance = math.fsum(one * one for one in sums.values()) * count / max(count - 1, 1)
     return Estimate(difference=mean, error=math.sqrt(variance), freedom=float(count - 1))
+
+
+def other_spellings(
+    plan: AuditPlan, surfaces: Mapping[tuple[str, str], int]
+) -> dict[str, dict[str, int]]:
+    """Entity -> spelling -> mentions, of entities that texts write with other accents as well.
+
+    `surfaces` are mentions by entity and how they are written; capitals alone make no spelling.
+    """
+    if plan.matching.match == "exact" or plan.privacy is not None:
+        return {}
+    terms = {exact_key(term) for group in plan.groups for term in group.terms}
+    by: defaultdict[str, defaultdict[str, Counter[str]]]
+    by = defaultdict(lambda: defaultdict(Counter))
+    for (entity, surface), count in sorted(surfaces.items()):
+        by[entity][exact_key(surface)][surface] += count
+    plain = {folded_key(term) for term in terms}
+    return {
+        entity: {one.most_common(1)[0][0]: one.total() for one in some.values()}
+        for entity, some in by.items()
+        if any(key not in terms and folded_key(key) in plain for key in some)
+    }
 
 
 def spelling_table(
