@@ -87,12 +87,14 @@ def test_a_pronoun_that_carries_the_bias_is_a_candidate(run: Run) -> None:
     assert abs(swaps["effect"]) < 0.02, "names alone say nothing of it"
 
 
+@pytest.mark.exhaustive
 def test_words_that_carry_nothing_are_not_beyond(run: Run) -> None:
     groups = run(world({FIRST: "she", SECOND: "they"}))
     assert {one["word"] for one in groups["candidates"]} == {"she", "they"}
     assert not any(map(is_beyond, groups["candidates"]))
 
 
+@pytest.mark.exhaustive
 def test_words_of_both_groups_and_of_the_lexicon_are_no_candidates(run: Run) -> None:
     even = run(world({FIRST: "she", SECOND: "she"}, she=-0.46))
     assert even["candidates"] == []
@@ -150,3 +152,19 @@ def test_an_unknown_way_to_match_is_refused(call: Call, tmp_path: Path) -> None:
     code, printed = call(*words, "--set", "groups.match=fuzzy")
     assert code == 2
     assert "groups.match" in printed and "folded" in printed and "exact" in printed
+
+
+def test_a_text_of_which_half_could_be_swapped_is_left_out_and_counted(run: Run) -> None:
+    """The second group has nothing to take the place of `hers`."""
+    listed = {FIRST: [*NAMES[FIRST], "she", "hers"], SECOND: [*NAMES[SECOND], "he"]}
+    texts = [
+        *world({FIRST: "she", SECOND: "he"}).texts,
+        *world({FIRST: "hers"}).texts,
+    ]
+    worth = {**WORTH, "she": -0.46, "hers": -0.46}
+    groups = run(World(texts=texts, groups=listed, worth=worth), "groups.check=400")
+    (first,) = [one for one in groups["matching"] if one["group"] == FIRST]
+    assert first["unpaired"] == 60
+    (swaps,) = [one for one in groups["counterfactuals"] if one["group"] == FIRST]
+    assert swaps["documents"] == 120
+    assert swaps["effect"] == pytest.approx(-0.46, abs=0.01), "and half an effect in no text"

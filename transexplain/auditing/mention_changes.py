@@ -137,12 +137,12 @@ class SwapCheck:
             home = self._lexicons[homes[0]].named(word)
             swapped = [_SwappedItem(done, edited_item(item, edits), homes[0], home)]
         else:
+            of_name = next(one for one, word in partners.items() if word is None)
+            ways = (([group], (), NAMES - 1), (homes[:1], edits, NAMES))
             swapped = [
-                _SwappedItem(
-                    done, self._renamed(item, partners, drawn, of), drawn[0][0], drawn[0][1]
-                )
-                for groups, of, count in (([group], [], NAMES - 1), (homes[:1], edits, NAMES))
-                for drawn in self._sets(groups, count, list(names), match, random)
+                _SwappedItem(done, self._renamed(item, partners, drawn, of), *drawn[0][:2])
+                for groups, of, count in ways
+                for drawn in self._sets(groups, count, list(names), of_name, random)
             ]
         if not any(one.group != group for one in swapped):
             self.unpaired.add(group)
