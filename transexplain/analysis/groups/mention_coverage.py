@@ -23,7 +23,7 @@ from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.swap_pairs import Pair
 from transexplain.analysis.groups.word_pieces import Piece, exact_key, folded_key, pieces
 from transexplain.types.findings import Practical
-from transexplain.types.plans import AuditPlan, CandidateWord
+from transexplain.types.plans import AuditPlan, CandidateWord, CheckPlan
 
 #: English pronouns and titles, each with the one that takes its place; of several partners the
 #: first stands before a word that it can belong to (see `Partners`)
@@ -290,10 +290,10 @@ class Candidate:
 
 def candidate_table(
     observations: Iterable[Observation],
-    planned: Sequence[CandidateWord],
+    check: CheckPlan | None,
     answers: Sequence[Answer],
 ) -> list[Candidate]:
-    """One row per candidate of the plan, in its order.
+    """One row per candidate of the plan's check, in its order.
 
     `observations` are the answers to texts with a candidate (`own`) and with another word, or none,
     in its place, each with the candidate as its entity.
@@ -303,7 +303,7 @@ def candidate_table(
     for one in sorted(observations):
         pairs[one.group, one.entity][one.document][one.own] = one
     found = []
-    for word in planned:
+    for word in check.candidates if check else ():
         texts = [
             (both[True], both[False])
             for both in pairs[word.group, word.word].values()

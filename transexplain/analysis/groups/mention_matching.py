@@ -234,8 +234,13 @@ _Homes = Mapping[str, Collection[tuple[str, str]]]
 
 
 def _homes(groups: Sequence[EntityGroup]) -> _Homes:
-    """Folded spelling -> its spellings in lower case, each with a group that has it."""
+    """Folded spelling -> its spellings in lower case, each with a group that has it.
+
+    Empty where all terms are of plain letters, which have no other spelling.
+    """
     found: dict[str, set[tuple[str, str]]] = {}
+    if all(term.isascii() for group in groups for term in group.terms):
+        return found
     for group in groups:
         for term in group.terms:
             found.setdefault(folded_key(term), set()).add((exact_key(term), group.name))
@@ -244,8 +249,10 @@ def _homes(groups: Sequence[EntityGroup]) -> _Homes:
 
 def _is_alone(spelling: str, group: str, homes: _Homes) -> bool:
     """Whether it is a name that no other group of the family has with other accents."""
+    if not homes or spelling.islower():
+        return not spelling.islower()
     own = exact_key(spelling)
-    return not spelling.islower() and not any(
+    return not any(
         key != own and name != group and family(name) == family(group)
         for key, name in homes[folded_key(spelling)]
     )

@@ -85,8 +85,7 @@ def group_answers(
         *counterfactual_table(checked.observations, answers, references, limits),
         *region_table(checked.regions, answers, references, limits, kind),
     ]
-    planned = plan.check.candidates if plan.check else ()
-    candidates = candidate_table(checked.candidates, planned, answers)
+    candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
