@@ -26,6 +26,12 @@ from transexplain.analysis.groups.group_verdicts import (
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
 from transexplain.analysis.groups.measures import Measure
+from transexplain.analysis.groups.mention_coverage import (
+    Candidate,
+    CandidateEffect,
+    candidate_table,
+    uncovered,
+)
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
@@ -55,6 +61,7 @@ class GroupAnswers:
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+    candidates: tuple[Candidate, ...]  #: words that the lexicon may lack
 
 
 #: how answers were changed, by what is explained
@@ -109,11 +116,13 @@ def group_answers(
             *region_table(checked.regions, answers, classes, references, limits, kind),
         ]
     )
+    candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
         found={one.group: _found(one) for one in matching},
+        unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates=_why_no_rates(plan, outcomes),
         kind=kind,
@@ -126,6 +135,7 @@ def group_answers(
         outcomes=tuple(outcomes),
         counterfactuals=tuple(swaps),
         proxies=tuple(proxies),
+        candidates=tuple(candidates),
     )
 
 
@@ -148,7 +158,8 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
-    saved = {len(one.log_odds) for one in total.checked.observations}
+    checked = total.checked
+    saved = {len(one.log_odds) for one in (*checked.observations, *checked.candidates)}
     saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(
@@ -305,6 +316,16 @@ RULES: Mapping[type, RedactionRules] = {
                 "per_position"
             ),
         },
+    ),
+    Candidate: RedactionRules(
+        stands=at_least("texts"),
+        fields={
+            "effects": within,
+            **kept("word group reference entity texts association association_interval line"),
+        },
+    ),
+    CandidateEffect: RedactionRules(
+        fields=kept("prediction effect interval probability probability_interval")
     ),
     Outcome: RedactionRules(
         stands=_compared_rates,
