@@ -36,10 +36,11 @@ def outcome_in_words(verdict: GroupVerdict) -> str:
     if text.startswith(predicted):
         text = f"The model predicts {row.prediction} for{text.removeprefix(predicted)}"
     notes = "".join(f" {note[:1].upper()}{note[1:]}." for note in verdict.notes[:1])
-    return f"{text}: {_compared(measure)}.{notes}"
+    return f"{text}: {difference_in_words(measure)}.{notes}"
 
 
-def _compared(measure: Measure) -> str:
+def difference_in_words(measure: Measure) -> str:
+    """A difference of rates, or their ratio, with how sure it is and which size matters."""
     if measure.name == "impact ratio":
         return (
             f"an impact ratio of {measured(measure)} ({sureness(measure)}; {limit(measure)} is "
