@@ -443,7 +443,7 @@ def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: st
     assert "https:" not in page and "http:" not in page
     ids = {str(a["id"]) for _, a in visible.tags if "id" in a}
     assert {str(a["href"])[1:] for tag, a in visible.tags if tag == "a"} <= ids
-    assert "gained" in visible.text and "Newly different" in visible.text
+    assert "gained" in visible.text and "Relevance of mentions" in visible.text
 
 
 def test_a_run_beside_itself(db: Database) -> None:
