@@ -374,7 +374,7 @@ def test_a_reference_that_is_never_mentioned_is_reported(audit: Audited, way: Wa
     )
     assert (found.answers, found.kind) == (("open", "open"), "unknown")
     assert (
-        "no item mentions its reference (people/second), so rates were not compared"
+        "there are no items of its reference (people/second), so rates were not compared"
         in found.reasons
     )
 

@@ -143,7 +143,7 @@ def outcomes_of(call: Call, group: str) -> dict[str, Any]:
     report = json.loads(call("report", "latest", "--json")[1])
     assert "The model labels tokens" in json.dumps(report["notes"])
     found = report["groups"]["outcomes"]
-    return {one["answer"]: one for one in found if one["group"] == group and not one["stratum"]}
+    return {one["prediction"]: one for one in found if one["group"] == group and not one["stratum"]}
 
 
 @pytest.mark.exhaustive

@@ -73,7 +73,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     ),
     "rate_difference_largest": (
         "share",
-        "largest |difference of rates|, of a prediction or of its errors, of any group and stratum",
+        "largest |difference of rates|, of a prediction or of its errors, of any group and "
+        "stratum; gate: `max_rate_difference`",
     ),
     "category_ratio_lowest": (
         "ratio",
@@ -89,7 +90,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     ),
     "swap_changed_largest": (
         "share",
-        "largest share of predictions changed by swapping, less that within a group",
+        "largest share of predictions changed by swapping, less that within a group; gate: "
+        "`max_swap_changed`",
     ),
     "verdicts": ("groups", "whose verdict is that in `part`: flagged, open, clear"),
     "mention_states": (

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.measures import Comparison, decided, gravest
+from transexplain.analysis.groups.measures import Comparison, MeasureName, decided, gravest
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import (
     WORDS,
@@ -176,8 +176,8 @@ class _GroupEvidence:
             yield f"{evidence.no_rates}, so rates were not compared"
         elif not self.rates:
             mentioned = self.relevance or self.found.mentions
-            who = f"its reference ({self.reference.name})" if mentioned else "it"
-            yield f"no item mentions {who}, so rates were not compared"
+            who = f"its reference ({self.reference.name})" if mentioned else "this group"
+            yield f"there are no items of {who}, so rates were not compared"
         undecided = [row for row in self.rates if not row.stratum and not _all_inside(row)]
         yield from (open_rates(row) for row in undecided[:1])
         doubtful = [row for row in self.rates if row.stratum and _is_doubtful(row)]
@@ -189,7 +189,7 @@ class _GroupEvidence:
         measure = gravest(row.measures)
         if measure is not None and measure.name in ("rate", "impact ratio"):
             yield from labels_say(row)
-        if not row.stratum and self._within_strata(row):
+        if measure is not None and not row.stratum and self._within_strata(row, measure.name):
             yield "the difference is between strata, not within them"
         if mention == "does not change":
             yield f"{self.words.deed} does not explain it"
@@ -197,15 +197,16 @@ class _GroupEvidence:
             why = self.evidence.no_swaps or self.words.nothing
             yield f"whether {self.words.itself} does it is not known: {why}"
 
-    def _within_strata(self, row: Outcome) -> bool:
-        """Whether every stratum's rates are within the limit."""
+    def _within_strata(self, row: Outcome, name: MeasureName) -> bool:
+        """Whether this measure is within its limit in every stratum."""
         strata = [
             measure
             for other in self.rates
             if other.stratum and other.prediction == row.prediction
-            if (measure := other.measure("rate")) is not None
+            if (measure := other.measure(name)) is not None
         ]
-        return len(strata) > 1 and all(measure.size <= 1.0 for measure in strata)
+        known = all(measure.interval is not None and measure.size <= 1.0 for measure in strata)
+        return len(strata) > 1 and known
 
     def _missing(self) -> Iterator[str]:
         found = self.found
