@@ -450,7 +450,7 @@ def test_faithfulness_is_a_metric_of_its_target_and_measure(db: Database) -> Non
 def test_every_metric_has_a_name_that_is_described(db: Database) -> None:
     names = {one.name for one in run_metrics(faithful(db))}
     assert names <= METRICS.keys()
-    elsewhere = ("agreement", "flips", "groups_n", "category")
+    elsewhere = ("agreement", "changed_predictions", "groups_n", "category")
     made = {name for name in METRICS if not name.startswith(elsewhere)}
     assert made - names == {"class_sensitivity"}, "was not measured in this run"
 
@@ -477,13 +477,13 @@ def test_how_far_two_methods_agree_is_a_metric_of_its_class(db: Database) -> Non
     assert (found.target, found.part) == ("class:positive", "positive")
 
 
-def test_the_run_before_gives_flips(db: Database) -> None:
+def test_the_run_before_gives_the_share_of_changed_predictions(db: Database) -> None:
     first = biased_run(db)
     summary, _ = summarised(db, biased_run(db, previous=first))
-    [flips] = [one for one in run_metrics(summary) if one.name == "flips"]
-    assert (flips.value, flips.items) == (0.0, 36)
-    changed = {one.name: one.value for one in run_metrics(summary) if "flagged" in one.name}
-    assert changed == {"groups_newly_flagged": 0.0, "groups_no_longer_flagged": 0.0}
+    [changed] = [one for one in run_metrics(summary) if one.name == "changed_predictions"]
+    assert (changed.value, changed.items) == (0.0, 36)
+    flagged = {one.name: one.value for one in run_metrics(summary) if "flagged" in one.name}
+    assert flagged == {"groups_newly_flagged": 0.0, "groups_no_longer_flagged": 0.0}
 
 
 def test_what_is_not_finite_is_null_and_a_metric_is_left_out(db: Database) -> None:

@@ -119,17 +119,17 @@ def limit(measure: Measure) -> str:
     return f"{size:g}" if math.isinf(measure.low) else f"\N{PLUS-MINUS SIGN}{size:g}"
 
 
-#: measure -> what it is of and its unit, as a table names it
-MEASURES: Mapping[MeasureName, str] = {
-    "logit": "log-odds, logits",
-    "probability": "probability, points",
-    "changed": "predictions changed, points",
-    "spread": "spread between texts, logits",
-    "rate": "rate, points",
-    "true positive rate": "true positive rate, points",
-    "false positive rate": "false positive rate, points",
-    "precision": "precision, points",
-    "impact ratio": "impact ratio",
+#: measure -> its name, and its unit
+MEASURES: Mapping[MeasureName, tuple[str, str]] = {
+    "logit": ("log-odds", "logits"),
+    "probability": ("probability", "points"),
+    "changed": ("predictions changed", "points"),
+    "spread": ("spread of the effect", "logits"),
+    "rate": ("rate", "points"),
+    "true positive rate": ("true positive rate", "points"),
+    "false positive rate": ("false positive rate", "points"),
+    "precision": ("precision", "points"),
+    "impact ratio": ("impact ratio", ""),
 }
 
 

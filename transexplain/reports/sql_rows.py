@@ -139,7 +139,7 @@ def _measure(measured: Measured) -> Row:
         "measure": measure.name,
         "value": measure.value,
         **_interval("value", measure.interval),
-        "interval_level": measure.level if measure.interval else None,
+        "interval_level": measure.level,
         "limit_low": measure.low,
         "limit_high": measure.high,
         "state": measure.state,

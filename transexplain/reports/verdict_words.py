@@ -96,8 +96,8 @@ def _changed(row: Counterfactual, measure: Measure) -> str:
     """The share of predictions changed, beside that within a group."""
     text = f"{percent(row.changed_across or 0.0)} of predictions"
     if row.changed_within is not None:
-        other = "the new one is of the same group" if row.kind == "swap" else "it is the other's"
-        text += f", against {percent(row.changed_within)} where {other}"
+        other = "when both are of one group" if row.kind == "swap" else "by hiding the other's"
+        text += f", against {percent(row.changed_within)} {other}"
     return f"{text}{_sure(measure, 100.0, 1)}" if measure.name == "changed" else text
 
 

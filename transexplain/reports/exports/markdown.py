@@ -110,8 +110,9 @@ def _decided(row: Counterfactual | Outcome | None) -> str:
     if row is None or measure is None:
         return "-"
     within = f" in {row.stratum}" if row.stratum else ""
+    name, unit = MEASURES[measure.name]
     return (
-        f"{row.prediction}{within}: {MEASURES[measure.name]} {measured(measure)} "
+        f"{row.prediction}{within}: {name} {measured(measure)} {unit} "
         f"({sureness(measure) or 'too few for an interval'}, limit {limit(measure)})"
     )
 
