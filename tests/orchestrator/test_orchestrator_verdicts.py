@@ -18,7 +18,7 @@ Way = Literal["run", "import"]
 
 EXAMPLE = Path(__file__).parents[2] / "examples/policy.yaml"
 #: of the example's rules, those on groups
-RULES = ("verdicts", "min_impact_ratio", "max_swap_logit", "forbid_suppressed", "forbid_gaps")
+RULES = ("verdicts", "max_rate_difference", "max_swap_logit", "forbid_suppressed", "forbid_gaps")
 NO_SWAPS = "no mention was swapped: the attributions were imported"
 
 FIRST, SECOND = "people/first", "people/second"

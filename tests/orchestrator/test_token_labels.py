@@ -180,7 +180,7 @@ def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> N
     assert code == 0, printed
     flipped = json.loads(printed)["predictions"]["changed"]
     assert flipped > 0
-    policy = f"drift: {{against: {first}, max_flips: 0.0001, force: true}}\n"
+    policy = f"drift: {{against: {first}, max_changed_predictions: 0.0001, force: true}}\n"
     (tmp_path / "policy.yaml").write_text(policy)
     code, printed = call("gate", "latest", "--policy", "policy.yaml")
     assert code == 1 and f"{flipped / 40:.3g} of 40 common items" in printed, printed
