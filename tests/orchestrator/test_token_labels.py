@@ -150,7 +150,7 @@ def outcomes_of(call: Call, group: str) -> dict[str, Any]:
 def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> None:
     path = str(audit(tmp_path))
     code, printed = call("run", path)
-    assert code == 0 and "entities that mention it" in printed, printed
+    assert code == 0 and "of 32 entities predicted as PER that mention things" in printed, printed
     assert "the entities of a changed text are others" in printed
     model = te.load_model(str(tmp_path / "model"))
     things = {"film", "goods", "x"}

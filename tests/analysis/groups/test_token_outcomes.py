@@ -147,10 +147,12 @@ def test_base_rates_of_labels_accuse_nobody() -> None:
     assert set(states(rows).values()) == {"inside"} and len(states(rows)) == 4
 
 
-def test_a_label_that_hardly_any_entity_has_is_not_judged() -> None:
+def test_a_label_that_hardly_any_entity_has_need_not_be_settled() -> None:
     few = alone((("A", "LOC", "LOC"), 3), (("B", "LOC", NO_LABEL), 20))
     rows = compared([*sound(950, 50), *few])
-    assert {row.prediction for row in rows} == {"PER"}
+    assert {row.prediction for row in rows} == {"PER"} and verdict(rows).outcome == "do not differ"
+    rows = compared([*sound(950, 50), *few, *alone((("A", "LOC", "LOC"), 20))])
+    assert states(rows)["LOC", "true positive rate"] == "outside", "few, and yet beyond doubt"
     half = alone((("A", "LOC", "LOC"), 3), (("B", "LOC", NO_LABEL), 200))
     rows = compared([*sound(950, 50), *half])
     assert states(rows)["LOC", "true positive rate"] == "open", (

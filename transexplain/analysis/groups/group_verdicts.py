@@ -87,9 +87,20 @@ _Row = TypeVar("_Row", Counterfactual, Outcome)
 
 
 def with_measures(rows: Sequence[tuple[_Row, Sequence[Comparison]]]) -> list[_Row]:
-    """The rows of one question with their measures, decided together."""
+    """The rows of one question with their measures, decided together.
+
+    Measures that need not be inside are left out unless they are outside.
+    """
     measures = iter(decided([comparison for _, several in rows for comparison in several]))
-    return [replace(row, measures=tuple(next(measures) for _ in several)) for row, several in rows]
+    judged = [
+        (row, [(comparison.needed, next(measures)) for comparison in several])
+        for row, several in rows
+    ]
+    kept = [
+        replace(row, measures=tuple(m for needed, m in several if needed or m.state == "outside"))
+        for row, several in judged
+    ]
+    return [row for row in kept if row.measures]
 
 
 def group_verdicts(evidence: Evidence, references: Mapping[str, Reference]) -> list[GroupVerdict]:

@@ -73,6 +73,7 @@ class Comparison:
     outside: _ByLevel  #: level -> the interval that has to lie outside
     p: float | None  #: of a true value within the limit; None: too few texts or items
     lies_inside: bool  #: whether the limits hold the interval `inside`
+    needed: bool = True  #: whether it has to be inside; else it counts where it is outside
 
     def decided(self, p: float | None, alpha: float) -> Measure:
         """The measure, its p adjusted; `alpha` is that of its step among all p-values."""

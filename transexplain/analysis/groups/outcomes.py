@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -93,9 +93,9 @@ def outcome_table(
     Predictions are those of `answers` and of every class; differences mirror, so that of two
     classes one is enough. Labels of tokens are judged by recall and precision where the data labels
     entities, else by the share of mentions with each; entities of a text are one cluster. A type
-    that hardly any entity has, and too few to settle anything, has no row. A stratum is a value of
-    the slice; one with fewer than `MIN_ITEMS` items on a side is left out. A group or a reference
-    that no item mentions has no row, nor has a number, which has no rate.
+    that hardly any entity has, and too few to show that it is within limits, need not be. A stratum
+    is a value of the slice; one with fewer than `MIN_ITEMS` items on a side is left out. A group or
+    a reference that no item mentions has no row, nor has a number, which has no rate.
     """
     chosen = [
         _Prediction(place, answer) for place, answer in enumerate(answers) if not answer.is_number
@@ -331,8 +331,10 @@ class _Sides:
             left, right = getattr(own, field), getattr(other, field)
             counts = [share.total if share else 0 for share in (left, right)]
             most = max(counts[0] / own.selected.total, counts[1] / other.selected.total)
-            if min(counts) >= fewest or most > limit:
-                yield share_difference(name, limit, left, right, MIN_ITEMS)
+            needed = min(counts) >= fewest or most > limit
+            if needed or all(counts):
+                comparison = share_difference(name, limit, left, right, MIN_ITEMS)
+                yield replace(comparison, needed=needed)
 
     def _ratio(self, answer: Answer, own: "_Shares", other: "_Shares") -> Iterator[Comparison]:
         """The impact ratio of a favourable prediction."""
