@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, answer_of, probability
-from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
+from transexplain.analysis.groups.counterfactuals import Compared, Observation, counterfactual_table
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import Evidence, with_measures
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import outcome_table
+from transexplain.analysis.groups.measures import MeasureName
+from transexplain.analysis.groups.outcomes import ComparedRates, outcome_table
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 
@@ -189,6 +190,8 @@ class Truth:
 
     mention: float
     outcome: float
+    #: measure -> its value, of the first prediction in all texts
+    values: Mapping[MeasureName, float]
 
     @staticmethod
     def _says(size: float) -> str:
@@ -218,16 +221,23 @@ def truth_of(design: Design) -> Truth:
     predicted = _predicted(design, logits)
     first, last = texts.group == 0, texts.group == design.groups - 1
     labels = predicted if design.labels == "as predicted" else texts.labels
-    mention, outcome = [0.0], [0.0]
-    for within in strata:
-        mention += _mention(design, drawn, within)
+    mention, outcome, values = [0.0], [0.0], dict[MeasureName, float]()
+    for within in strata[::-1]:
+        values |= (swapped := _mention(design, drawn, within))[0]
+        mention += swapped[1]
         if design.classes > 1:
-            outcome += _rates(design, predicted, labels, first & within, last & within)
-    return Truth(mention=max(mention), outcome=max(outcome))
+            values |= (
+                rates := _rates(design, predicted, labels, first & within, last & within)
+            )[0]
+            outcome += rates[1]
+    return Truth(mention=max(mention), outcome=max(outcome), values=values)
 
 
-def _mention(design: Design, drawn: list[list[_Floats]], within: NDArray[np.bool_]) -> list[float]:
-    limits = design.practical
+_Measured = tuple[dict[MeasureName, float], list[float]]  #: values of the first, all sizes
+
+
+def _mention(design: Design, drawn: list[list[_Floats]], within: NDArray[np.bool_]) -> _Measured:
+    limits, known = design.practical, dict[MeasureName, float]()
     (a, b), (c, d) = [[logits[within] for logits in side] for side in drawn]
     sizes = []
     for answer in design.answers:
@@ -235,8 +245,10 @@ def _mention(design: Design, drawn: list[list[_Floats]], within: NDArray[np.bool
         effect = (values[0] + values[1] - values[2] - values[3]) / 2
         noise = (values[0] - values[1]).var() / 4 + (values[2] - values[3]).var() / 4
         sizes += [abs(effect.mean()) / limits.logit]
+        known.setdefault("logit", float(effect.mean()))
         if design.classes > 1:
             moved = probability(values[0]) - probability(values[2])
+            known.setdefault("probability", float(moved.mean()))
             sizes += [
                 abs(moved.mean()) / limits.probability,
                 max(effect.var() - noise, 0.0) ** 0.5 / limits.spread,
@@ -246,7 +258,8 @@ def _mention(design: Design, drawn: list[list[_Floats]], within: NDArray[np.bool
         across = np.mean(names[0] != names[2])
         inside = (np.mean(names[0] != names[1]) + np.mean(names[2] != names[3])) / 2
         sizes.append((across - inside) / limits.changed)
-    return sizes
+        known["changed"] = float(across - inside)
+    return known, sizes
 
 
 def _rates(
@@ -255,21 +268,24 @@ def _rates(
     labels: _Ints,
     first: NDArray[np.bool_],
     last: NDArray[np.bool_],
-) -> list[float]:
-    sizes, limit = [], design.practical.rates
-    for place in range(1, design.classes):
+) -> _Measured:
+    sizes, limit, known = list[float](), design.practical.rates, dict[MeasureName, float]()
+    for place in range(design.classes):
         chosen = predicted == place
-        over = [np.ones(len(chosen), bool)]
+        over: dict[MeasureName, NDArray[np.bool_]] = {"rate": np.ones(len(chosen), bool)}
         if design.labels:
-            over += [labels == place, labels != place]
-        for among in over:
+            over |= {"true positive rate": labels == place, "false positive rate": labels != place}
+        for name, among in over.items():
             sides = [chosen[among & side] for side in (first, last)]
             if min(map(len, sides)) > 100:
-                sizes.append(abs(sides[0].mean() - sides[1].mean()) / limit)
+                gap = float(sides[0].mean() - sides[1].mean())
+                sizes.append(abs(gap) / limit)
+                if (place,) == design.answers[0].plus:
+                    known[name] = gap
     if design.favourable:
         ratio = (predicted[first] == 1).mean() / (predicted[last] == 1).mean()
-        sizes.append(np.log(ratio) / np.log(design.practical.impact_ratio))
-    return [float(size) for size in sizes]
+        sizes.append(float(np.log(ratio) / np.log(design.practical.impact_ratio)))
+    return known, sizes
 
 
 def _fresh(design: Design, rng: np.random.Generator) -> _Floats:
@@ -285,6 +301,18 @@ def _predicted(design: Design, logits: _Floats) -> _Ints:
 
 def evidence_of(design: Design, seed: int) -> Evidence:
     """What an audit of one drawn corpus sees."""
+    swaps, rates = compared(design, seed)
+    return Evidence(
+        counterfactuals=with_measures(swaps),
+        outcomes=with_measures(rates),
+        relevance=(),
+        found={},
+        is_number=design.classes == 1,
+    )
+
+
+def compared(design: Design, seed: int) -> tuple[list[Compared], list[ComparedRates]]:
+    """Swaps and rates of one drawn corpus before they are decided."""
     rng = np.random.default_rng([45, seed])
     texts = _texts(design, design.texts // design.copies, rng)
     own = design.own * rng.normal(size=(design.groups, design.names))
@@ -332,26 +360,11 @@ def evidence_of(design: Design, seed: int) -> Evidence:
                 )
     practical, answers = design.practical, design.answers
     classes = CLASSES[: design.classes]
-    return Evidence(
-        counterfactuals=with_measures(
-            counterfactual_table(
-                observations, answers, classes, references, practical, complete=design.complete
-            )
-        ),
-        outcomes=with_measures(
-            outcome_table(
-                totals,
-                answers,
-                classes,
-                references,
-                practical,
-                favourable=("invited",) if design.favourable else (),
-            )
-        ),
-        relevance=(),
-        found={},
-        is_number=design.classes == 1,
+    swaps = counterfactual_table(
+        observations, answers, classes, references, practical, complete=design.complete
     )
+    favourable = ("invited",) if design.favourable else ()
+    return swaps, outcome_table(totals, answers, classes, references, practical, favourable)
 
 
 def _swaps(

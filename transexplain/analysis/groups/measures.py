@@ -147,23 +147,24 @@ def _of_effect(limit: float, like: Estimate, these: Estimate) -> Precision:
     )
 
 
-def _of_share(limit: float, estimate: Estimate, unseen: float = 0.0) -> Precision:
+def _of_share(limit: float, estimate: Estimate, unseen_in: float = math.inf) -> Precision:
+    texts = estimate.freedom + 1
     return Precision(
         value=estimate.difference,
         low=-math.inf,
         high=limit,
-        texts=estimate.freedom + 1,
+        texts=texts,
         by_text=estimate.error**2,
-        unseen=unseen,
+        unseen=_MOST_CHANGES * texts / max(unseen_in, 1),
     )
 
 
 def excess(
     name: MeasureName, limit: float, estimate: Estimate, number: int, *, enough: bool
 ) -> Comparison:
-    """A share with an upper limit alone, over `number` clusters.
+    """A share with an upper limit alone, over `number` texts or clusters.
 
-    Where no text differs there is no spread to estimate an error from: the error is then that of
+    Where few texts differ there is little to estimate an error from: it is then at least that of
     the rule of three.
     """
     floor = _MOST_CHANGES / max(number, 1) / max(estimate.upper_quantile(INSIDE), 1e-9)
@@ -178,7 +179,7 @@ def excess(
         outside=estimate.interval,
         p=estimate.p_beyond(limit) if enough and estimate.difference > limit else 1.0,
         lies_inside=inside is not None and inside[1] < limit,
-        precision=_of_share(limit, estimate, _MOST_CHANGES) if enough else None,
+        precision=_of_share(limit, estimate, number) if enough else None,
     )
 
 
