@@ -6,6 +6,7 @@ two names of the group and two of its reference. `truth_of` measures a design on
 new names; `evidence_of` is what an audit of one corpus sees.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,13 +17,12 @@ from transexplain.analysis.groups.answers import Answer, answer_of, probability
 from transexplain.analysis.groups.counterfactuals import Compared, Observation, counterfactual_table
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import Evidence, with_measures
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.measures import MeasureName
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import ComparedRates, outcome_table
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 
-SWAPPED = 100  #: texts of each group
 CLASSES = ("declined", "invited", "deferred")
 STRATA = ("office", "workshop")
 AUTHORS = 12
@@ -37,6 +37,7 @@ class Design:
 
     groups: int = 2  #: the last is the reference, the first may be treated otherwise
     texts: int = 480
+    swapped: int = 100  #: texts of each group
     names: int = 24  #: of each group
     complete: bool = False  #: there are no other names
     own: float = 0.05  #: standard deviation of names' own effects
@@ -79,9 +80,12 @@ class Design:
         """The groups, the reference last."""
         return tuple(f"people/{number}" for number in range(self.groups))
 
-    def larger(self, factor: float) -> "Design":
-        """The same of so many times as many texts."""
-        return replace(self, texts=round(self.texts * factor))
+    def larger(self, factor: float, question: str) -> "Design":
+        """The same of so many times as many texts; swapped ones for the mention."""
+        texts = math.ceil(self.texts * factor)
+        if question == "outcome":
+            return replace(self, texts=texts)
+        return replace(self, texts=texts, swapped=math.ceil(self.swapped * factor))
 
 
 #: designs of the issue that a drawn corpus can have; three need more than swaps and rates
@@ -102,6 +106,7 @@ BIASED: Mapping[str, Design] = {
     "+1 and -1 in two strata": Design(strata=(1.0, -1.0)),
     "+0.4 and -0.4, unseen": Design(unseen=0.4),
     "rates +8 points by a word": Design(word=0.42),
+    "the same, 6,000 texts": Design(word=0.42, texts=6_000),
     "false positives alone": Design(labels="by content", rejected=0.45),
     "rare class, ratio 0.3": Design(level=-2.6, word=-1.2, favourable=True),
     "each text six times, -0.5": Design(copies=6, direct=-0.5),
@@ -114,6 +119,7 @@ SOUND: Mapping[str, Design] = {
     "none, two groups": Design(),
     "none, three groups": Design(groups=3),
     "none, four groups": Design(groups=4),
+    "none, 6,000 texts": Design(texts=6_000, labels="by content"),
     "none, labels": Design(groups=4, labels="by content"),
     "half of the limit": Design(direct=-0.05, own=0.03),
     "names differ much": Design(own=0.4),
@@ -124,6 +130,27 @@ SOUND: Mapping[str, Design] = {
     "five names in a text": Design(together=5),
     "rare class": Design(level=-2.6, favourable=True),
     "three classes": Design(classes=3, groups=3),
+}
+#: open at first, for advice
+OPEN: Mapping[str, tuple[str, Design]] = {
+    "noise 0.6, 60 texts, none": ("mention", Design(texts=60, swapped=30, noise=0.6, own=0.02)),
+    "noise 0.6, 60 texts, half": (
+        "mention",
+        Design(texts=60, swapped=30, noise=0.6, own=0.02, direct=-0.05),
+    ),
+    "noise 0.6, 60 texts, -0.2": (
+        "mention",
+        Design(texts=60, swapped=30, noise=0.6, own=0.02, direct=-0.2),
+    ),
+    "complete list of 4, none": (
+        "mention",
+        Design(texts=60, swapped=30, noise=0.6, names=4, own=0.0, complete=True),
+    ),
+    "rates, none": ("outcome", Design(swapped=10)),
+    "rates, none, rare class": ("outcome", Design(swapped=10, level=-3.5)),
+    "rates, none, labels": ("outcome", Design(swapped=10, labels="by content")),
+    "rates, half of the limit": ("outcome", Design(swapped=10, word=0.14)),
+    "rates, 10 points": ("outcome", Design(swapped=10, word=0.55)),
 }
 DESIGNS: Mapping[str, Design] = {**ISSUE, **BIASED, **SOUND}
 
@@ -226,9 +253,7 @@ def truth_of(design: Design) -> Truth:
         values |= (swapped := _mention(design, drawn, within))[0]
         mention += swapped[1]
         if design.classes > 1:
-            values |= (
-                rates := _rates(design, predicted, labels, first & within, last & within)
-            )[0]
+            values |= (rates := _rates(design, predicted, labels, first & within, last & within))[0]
             outcome += rates[1]
     return Truth(mention=max(mention), outcome=max(outcome), values=values)
 
@@ -372,7 +397,7 @@ def _swaps(
 ) -> Iterator[tuple[int, _Ints, _Ints]]:
     """Groups (T,) and names (T,) that stand in the texts that are drawn; -1 in the others."""
     design, last = texts.design, texts.design.groups - 1
-    most = SWAPPED // design.copies
+    most = design.swapped // design.copies
     drawn = np.zeros(len(own), bool)
     for group in range(design.groups):
         drawn[np.flatnonzero(texts.group == group)[:most]] = True

@@ -1,6 +1,6 @@
 """Verdicts on drawn corpora whose truth is known: who is accused, who is cleared.
 
-    python -m benchmarks.verdicts [--corpora 40] [--designs NAME ...] [--advice 0]
+    python -m benchmarks.verdicts [--corpora 40] [--designs NAME ...] [--advice 40]
 
 Designs are those of `verdict_designs`: the cases that a verdict once got wrong, further biased and
 further sound ones. *Biased* is a question whose truth is at least 1.5 times a limit, in all texts or
@@ -14,10 +14,19 @@ import argparse
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
-from benchmarks.verdict_designs import BIASED, DESIGNS, ISSUE, SOUND, Truth, compared, evidence_of, truth_of
+from benchmarks.verdict_designs import (
+    DESIGNS,
+    OPEN,
+    Truth,
+    compared,
+    evidence_of,
+    truth_of,
+)
+from transexplain.analysis.groups.advice import mention_factor, outcome_factor
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, group_verdicts
 from transexplain.analysis.groups.intervals import wilson
@@ -119,7 +128,9 @@ def totals(judged: Sequence[Judged]) -> Iterator[str]:
         yield _share(f"sound and accused, most: {what}", number, len(judged[0].verdicts))
     none = [one.counts("mention") for one in judged if one.name.startswith("none,")]
     settled = sum(counts["no"] for counts in none)
-    yield _share("none, two to four groups: mention settled", settled, sum(map(Counter.total, none)))
+    yield _share(
+        "none, two to four groups: mention settled", settled, sum(map(Counter.total, none))
+    )
 
 
 def covered(name: str, seed: int) -> list[tuple[str, bool]]:
@@ -141,6 +152,29 @@ def covered(name: str, seed: int) -> list[tuple[str, bool]]:
     return held
 
 
+def followed(name: str, seed: int) -> tuple[float | None, bool] | None:
+    """What the advice on an open corpus asks for, and whether a new one of that size settles it.
+
+    None: it was not open.
+    """
+    question, design = OPEN[name]
+    references = references_of(design.named[-1], design.named)
+    evidence = evidence_of(design, seed)
+    group = design.named[0]
+    if getattr(group_verdicts(evidence, references)[0], question) != "open":
+        return None
+    if question == "mention":
+        swaps = [row for row in evidence.counterfactuals if row.group == group]
+        factor = mention_factor(swaps, design.names)
+    else:
+        factor = outcome_factor([row for row in evidence.outcomes if row.group == group])
+    if factor is None or factor > _MOST_FOLLOWED:
+        return factor, False
+    again = evidence_of(design.larger(factor, question), 10_000 + seed)
+    return factor, getattr(group_verdicts(again, references)[0], question) != "open"
+
+
+_MOST_FOLLOWED = 150.0  #: times as many texts
 _TRUTHS: dict[str, Truth] = {}  #: of a process
 
 
@@ -158,6 +192,7 @@ def main() -> None:
     parser.add_argument("--designs", nargs="*", choices=list(DESIGNS), default=list(DESIGNS))
     parser.add_argument("--coverage", type=int, default=400, help="corpora of each design")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--advice", type=int, default=40, help="corpora of each open design")
     options = parser.parse_args()
     seeds = range(options.corpora)
     with multiprocessing.Pool(options.processes) as pool:
@@ -178,6 +213,12 @@ def main() -> None:
             inside = Counter(measure for measure, holds in flat if holds)
             shares = (f"{name_} {100 * inside[name_] / n:.1f} %" for name_, n in totals_of.items())
             print(f"95 % intervals, {name}: {', '.join(shares)}", flush=True)
+        for name in OPEN if options.advice else ():
+            results = pool.map(partial(followed, name), range(options.advice), 2)
+            tried = [result for result in results if result is not None]
+            factors = [factor for factor, _ in tried if factor is not None]
+            line = _share(f"advice, {name}", sum(settled for _, settled in tried), len(tried))
+            print(f"{line}, median {median(factors or [0.0]):.1f} times as many", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,13 +35,11 @@ def mention_advice(rows: Sequence[Counterfactual], texts: int, names: int) -> st
             f"At least {MIN_TEXTS} texts in as many clusters have to be changed, "
             f"and {everywhere.documents:,} were."
         )
-    named = min(everywhere.entities, everywhere.other_entities)
-    open_ = [(measure, _with_names(precision, named)) for measure, precision in _open(rows)]
-    if not open_:
+    if not (open_ := _open_swaps(rows)):
         return ""
-    needed = needed_factor([precision for _, precision in open_], names)
+    needed = _factor([precision for _, precision in open_], names)
     if needed is None or (texts and needed * everywhere.documents > texts):
-        short = _too_short(open_, named, names, texts / everywhere.documents)
+        short = _too_short(open_, everywhere, names, texts / everywhere.documents)
         if short:
             return short
     if needed is None:
@@ -62,22 +60,35 @@ def outcome_advice(rows: Sequence[Outcome]) -> str:
     everywhere = next((row for row in rows if not row.stratum), None)
     if everywhere is None:
         return ""
-    own, other = everywhere.own.selected.total, everywhere.other.selected.total
-    precisions = [precision for _, precision in _open(rows)]
-    if not precisions:
+    if not any(_open(rows)):
         return ""
-    needed = needed_factor(precisions, 0)
-    counted = everywhere.counted
+    own, other = everywhere.own.selected.total, everywhere.other.selected.total
+    needed, counted = outcome_factor(rows), everywhere.counted
     if needed is None:
         return _at_the_limit(own + other, counted)
+    number, group = min((own, everywhere.group), (other, everywhere.reference))
     return (
-        f"Swaps cannot settle it, further data can: about {_rounded(needed * own):,} {counted} of "
-        f"{everywhere.group} and {_rounded(needed * other):,} of {everywhere.reference} would "
-        f"{_OFTEN}; the data have {own:,} and {other:,}."
+        f"Swaps cannot settle it, further data like these can: with about "
+        f"{_rounded(needed * number):,} {counted} of {group} ({number:,} now) {_OFTEN}."
     )
 
 
-def needed_factor(precisions: Sequence[Precision], names: int) -> float | None:
+def mention_factor(rows: Sequence[Counterfactual], names: int) -> float | None:
+    """The times as many texts with which nine of ten runs settle the mention; None: no number."""
+    return _factor([precision for _, precision in _open_swaps(rows)], names)
+
+
+def outcome_factor(rows: Sequence[Outcome]) -> float | None:
+    """The times as many items with which nine of ten runs settle the outcome; None: no number."""
+    return _factor([precision for _, precision in _open(rows)], 0)
+
+
+def _open_swaps(rows: Sequence[Counterfactual]) -> list[tuple[Measure, Precision]]:
+    named = min(min(row.entities, row.other_entities) for row in rows if not row.stratum)
+    return [(measure, _with_names(precision, named)) for measure, precision in _open(rows)]
+
+
+def _factor(precisions: Sequence[Precision], names: int) -> float | None:
     """The times as much data with which nine of ten runs settle all of these.
 
     A value beyond its limit settles the question by itself.
@@ -90,7 +101,9 @@ def needed_factor(precisions: Sequence[Precision], names: int) -> float | None:
     return max(known, default=1.0) if len(known) == len(factors) else None
 
 
-def _open(rows: Sequence[Counterfactual] | Sequence[Outcome]) -> Iterator[tuple[Measure, Precision]]:
+def _open(
+    rows: Sequence[Counterfactual] | Sequence[Outcome],
+) -> Iterator[tuple[Measure, Precision]]:
     """The measures that leave a question open, as group verdicts count them."""
     for row in rows:
         for measure in row.measures:
@@ -104,23 +117,22 @@ def _with_names(precision: Precision, names: int) -> Precision:
 
 
 def _too_short(
-    open_: Sequence[tuple[Measure, Precision]], named: int, names: int, most: float
+    open_: Sequence[tuple[Measure, Precision]], row: Counterfactual, names: int, most: float
 ) -> str:
     """Whether names are what is scarce: without their part of the error the data would do."""
     sampled = [(measure, known) for measure, known in open_ if known.by_name > 0.0]
     if not sampled:
         return ""
     alone = [replace(known, by_name=0.0, names=math.inf) for _, known in open_]
-    needed = needed_factor(alone, 0)
+    needed = _factor(alone, 0)
     if needed is None or (most and needed > most):
         return ""
-    measure, known = next(
-        (pair for pair in sampled if pair[0].name == "probability"), sampled[0]
-    )
+    measure, known = next((pair for pair in sampled if pair[0].name == "probability"), sampled[0])
+    shorter = max(min(row.entities, row.other_entities), names)
     scale, unit = _SCALE.get(measure.name, (1.0, measure.name))
     low, high = known.these.interval(INSIDE)
     return (
-        f"This list is too short to say more about names like these ({max(named, names)} of the "
+        f"This list is too short to say more about names like these ({shorter} of the "
         f"shorter side); for these names the effect is {scale * known.value:+.2f} {unit} "
         f"(90 % {scale * low:+.2f} to {scale * high:+.2f}). Where a list holds all that there are, "
         "such as nationalities or pronouns, declare `groups.complete: true`."

@@ -18,6 +18,7 @@ ALPHA = 0.05
 #: two groups differ in one text, and of names' own effects
 TEXT_SPREAD, NAME_SPREAD = 0.3, 0.1
 _LARGEST = 1e6  #: times the present size
+_NEAREST = 0.9  #: limits; nearer ones cannot be settled
 _STEPS = 60  #: of a bisection
 
 
@@ -89,8 +90,28 @@ class Precision:
 
     @property
     def beyond(self) -> bool:
-        """Whether the value itself is beyond a limit."""
-        return not self.low <= self.value <= self.high
+        """Whether the truth is probably beyond the limit, as effects of two limits are usual."""
+        return not self.low <= self.value * self._weight(2.0 * self.high) <= self.high
+
+    @property
+    def expected(self) -> float:
+        """The truth that a larger run is planned for: the value where that is beyond the limit.
+
+        Else it is drawn towards 0, as effects of half a limit are usual: a value that is hardly
+        known would ask for many times what is needed, where by chance it lies near the limit. Half
+        of the error that is left is added.
+        """
+        if self.beyond:
+            return self.value
+        usual = self.high / 2
+        weight = self._weight(usual)
+        size = max(self.value, 0.0) if math.isinf(self.low) else abs(self.value)
+        return min(weight * size + usual * math.sqrt(1.0 - weight) / 2, _NEAREST * self.high)
+
+    def _weight(self, usual: float) -> float:
+        """What an observed value counts, where truths are Gaussian with a standard deviation."""
+        square = usual**2
+        return square / (square + self.like.error**2)
 
     @property
     def finds(self) -> float:
@@ -105,7 +126,7 @@ class Precision:
         return _last(lambda truth: self.shown_inside(truth) >= SETTLED, 0.0, self.high)
 
     def factor(self, most: float = 0.0) -> float | None:
-        """The times as many texts with which nine of ten runs settle a truth of this value.
+        """The times as many texts with which nine of ten runs settle the `expected` truth.
 
         None: no number of texts does, with `most` names.
         """
@@ -113,8 +134,9 @@ class Precision:
         def open_at(exponent: float) -> bool:
             larger = self.at(math.exp(exponent), most)
             shown = larger.shown_outside if self.beyond else larger.shown_inside
-            return shown(self.value) < SETTLED
+            return shown(truth) < SETTLED
 
+        truth = self.expected
         if not open_at(0.0):
             return 1.0
         if open_at(math.log(_LARGEST)):
