@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+from transexplain.analysis.groups.advice import mention_advice, outcome_advice
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.measures import Comparison, MeasureName, decided, gravest
@@ -48,6 +49,8 @@ class GroupVerdict:
     missing: tuple[str, ...]  #: what was not tested, so that the group is not clear
     counterfactual: Counterfactual | None  #: that decided, or is named first; None: no swaps
     rates: Outcome | None  #: the same of rates; None: too few items
+    mention_advice: str = ""  #: what would settle the mention; "": it is settled
+    outcome_advice: str = ""  #: what would settle the outcome
 
     def __post_init__(self) -> None:
         settled = self.mention == "does not change" and self.outcome == "do not differ"
@@ -79,6 +82,7 @@ class Evidence:
     unlisted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
     kind: Kind = "swap"  #: of those that there are, or would be
+    names: Mapping[str, int] = field(default_factory=dict)  #: group -> names in its lexicon
     no_rates: str = ""  #: why there are no outcomes; "": there are, or items mention too little
     is_number: bool = False  #: the only prediction is a number, so that there are no rates
 
@@ -144,6 +148,19 @@ class _GroupEvidence:
             missing=tuple(self._missing()),
             counterfactual=self.swaps[0] if self.swaps else None,
             rates=self.rates[0] if self.rates else None,
+            mention_advice=self._mention_advice() if mention == "open" else "",
+            outcome_advice=outcome_advice(self.rates) if outcome == "open" else "",
+        )
+
+    def _mention_advice(self) -> str:
+        everywhere = next((row for row in self.rates if not row.stratum), None)
+        sides = (everywhere.own, everywhere.other) if everywhere else ()
+        names = self.evidence.names
+        others = set(self.reference.groups) - {self.group}
+        return mention_advice(
+            self.swaps,
+            texts=sum(side.selected.total for side in sides),
+            names=min(names.get(self.group, 0), sum(names.get(other, 0) for other in others)),
         )
 
     def _mention(self) -> tuple[Mentioned, list[str]]:

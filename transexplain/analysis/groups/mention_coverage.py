@@ -279,9 +279,7 @@ class Candidate:
     texts: int  #: in which it was swapped or ablated
     association: float | None  #: see `CandidateWord`
     association_interval: Interval | None
-    effects: tuple[
-        CandidateEffect, ...
-    ]  #: by prediction; empty: no text was tried
+    effects: tuple[CandidateEffect, ...]  #: by prediction; empty: no text was tried
     line: str  #: of the group's terms in a YAML lexicon, which would include it
 
     def beyond(self, practical: Practical) -> bool:
