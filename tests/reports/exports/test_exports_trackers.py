@@ -139,4 +139,4 @@ def test_wandb_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     printed = export(db, biased_run(db), "wandb", None)
     assert printed is not None and "offline-run" in printed
     (logged,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    assert b"verdicts/different answers" in logged.read_bytes()
+    assert b"verdicts/mention/changes" in logged.read_bytes()
