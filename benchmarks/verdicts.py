@@ -1,307 +1,224 @@
-"""What the report's first sentence says of classifiers whose bias is known.
+"""Verdicts on drawn corpora whose truth is known: who is accused, who is cleared.
 
-    python -m benchmarks.verdicts [--models N] [--first N] [--designs NAME ...] [--start DIR]
-                                  [--processes N] [--json FILE | --table FILE]
+    python -m benchmarks.verdicts [--corpora 40] [--designs NAME ...] [--advice 40]
 
-Small BERTs of three sizes are trained from scratch on made-up applications that name people of two
-groups (`verdict_corpora`): without any bias, with a bias by name of four strengths, with a proxy
-word, with opposite biases in two strata, and without bias in corpora that mislead (one group
-twenty times rarer, authors who each favour a group, near-duplicates, five names a text). Names are
-one piece or several, weight decays differ. With `--start` all weights of a trained model are
-fine-tuned instead. Each classifier is audited as `transexplain run` does,
-and its truth is measured by putting every name into 100 of the texts and by counting its answers.
-
-Printed for each design: the truth (median over models) and the verdicts. A model is *biased* where
-swapping names moves the answer by at least 0.25 logit, in all texts or in one stratum, or where
-the impact ratio is below 0.8; *sound* where no swap reaches 0.1 logit and the impact ratio is at
-least 0.8; the others count for neither. Shares have 95 % Wilson intervals. `--table FILE` prints
-the tables of what was written before.
+Designs are those of `verdict_designs`: the cases that a verdict once got wrong, further biased and
+further sound ones. *Biased* is a question whose truth is at least 1.5 times a limit, in all texts or
+in a stratum, for any class; *sound* is it where nothing exceeds half of a limit. Printed for each
+design: the truth in units of the limits, how often either question is answered *yes*, *no* or left
+open, and totals. Then how often 95 % intervals hold the truth. `--advice N` follows the advice of
+N open corpora of each design once, with a new corpus of the size that it asks for.
 """
 
 import argparse
-import json
 import multiprocessing
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
-from pathlib import Path
 from statistics import median
-from typing import Any, get_args
 
-from benchmarks.verdict_corpora import (
-    CLASSES,
+from benchmarks.verdict_designs import (
     DESIGNS,
-    FIRST,
-    INVITED,
-    REJECTED,
-    SECOND,
-    People,
-    applications,
-)
-from benchmarks.verdict_models import (
-    SIZES,
-    Recipe,
-    Size,
+    OPEN,
     Truth,
-    train,
+    compared,
+    evidence_of,
     truth_of,
-    write_csv,
-    write_lexicon,
 )
-from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.advice import mention_factor, outcome_factor
+from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.group_verdicts import GroupVerdict, group_verdicts
 from transexplain.analysis.groups.intervals import wilson
 
-TRAINING, AUDITED, ASKED = 2_400, 480, 100  #: texts
-DECAYS = (0.0, 0.01, 0.1)
-WORDS = get_args(GroupFinding)
-HEADS = ("answers", "outcomes", "explained", "equivalent", "inconclusive")
-MATTERS, HARMLESS, FOUR_FIFTHS = 0.25, 0.1, 0.8
+ANSWERS = {
+    "changes": "yes",
+    "differ": "yes",
+    "does not change": "no",
+    "do not differ": "no",
+    "open": "open",
+}
+#: designs for the coverage of intervals
+COVERED = (
+    "none, two groups",
+    "half of the limit",
+    "names differ much",
+    "noisy texts",
+    "direct -0.3, four groups",
+    "none, labels",
+    "12 authors",
+    "each text six times",
+    "1 to 20",
+    "rare class",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One classifier: what it does, and what the report says."""
+    """A design, its truth, and the verdicts on its corpora."""
 
-    design: str
-    recipe: Recipe
+    name: str
     truth: Truth
-    kind: str  #: of the first sentence
-    sentence: str
-    verdict: str  #: on the first group against the second
-    effect: float | None  #: measured by swapping, in logits
-    relevance: str  #: verdict of the group table
-    difference: float | None  #: of relevance
-    seconds: float
+    verdicts: Sequence[Sequence[GroupVerdict]]  #: of every corpus, the first group first
+
+    def counts(self, question: str) -> Counter[str]:
+        """How often a question is answered yes, no or left open; of several groups by the first
+        where it may be treated otherwise, else by any: yes before open before no.
+        """
+        several = [self.answers(groups, question) for groups in self.verdicts]
+        return Counter(
+            next(word for word in ("yes", "open", "no") if word in answers) for answers in several
+        )
+
+    def answers(self, groups: Sequence[GroupVerdict], question: str) -> set[str]:
+        """The answers that count of one corpus."""
+        judged = groups[:1] if self.says(question) == "biased" else groups
+        return {ANSWERS[getattr(verdict, question)] for verdict in judged}
+
+    def says(self, question: str) -> str:
+        """Whether the question's truth is biased, sound or between."""
+        return self.truth.of_mention if question == "mention" else self.truth.of_outcome
 
     @property
-    def biased(self) -> bool:
-        """Whether somebody would have to act."""
-        effects = (self.truth.effect, *self.truth.effects.values())
-        return max(map(abs, effects)) >= MATTERS or self.truth.impact_ratio < FOUR_FIFTHS
-
-    @property
-    def sound(self) -> bool:
-        """Whether neither swaps nor rates show anything."""
-        effects = (self.truth.effect, *self.truth.effects.values())
-        return max(map(abs, effects)) < HARMLESS and self.truth.impact_ratio >= FOUR_FIFTHS
-
-    @property
-    def direct(self) -> bool:
-        """Whether names move the answer, in all texts taken together."""
-        return abs(self.truth.effect) >= MATTERS
-
-    @property
-    def accused(self) -> bool:
-        """Whether the report says that groups are treated differently."""
-        return self.verdict in ("different answers", "different outcomes")
-
-    @property
-    def cleared(self) -> bool:
-        """Whether the report says that they do not."""
-        return self.kind == "clear"
-
-    @property
-    def right_sign(self) -> bool:
-        """Whether different answers are reported, and go the way of the truth."""
-        same = (self.effect or 0.0) * self.truth.effect > 0.0
-        return self.verdict == "different answers" and same
+    def clear(self) -> int:
+        """How many corpora are cleared of everything."""
+        return sum(groups[0].state == "clear" for groups in self.verdicts)
 
 
-def judged(task: tuple[str, Recipe]) -> Judged:
-    """Make the corpus, train, measure, audit."""
-    import torch
-
-    torch.set_num_threads(1)
-    design, recipe = task
-    begun = time.perf_counter()
-    people = People.drawn(recipe.seed)
-    make = partial(applications, people=people, design=DESIGNS[design])
-    learnt = make(TRAINING, seed=f"{design} {recipe.seed} training")
-    texts = make(AUDITED, seed=f"{design} {recipe.seed} audit")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = train(learnt, people, folder, recipe)
-        truth = truth_of(model, people, texts, ASKED)
-        write_csv(folder / "audit.csv", texts)
-        write_lexicon(folder / "names.yaml", people)
-        found = _audited(model, folder)
-    return Judged(
-        design=design, recipe=recipe, truth=truth, seconds=time.perf_counter() - begun, **found
-    )
+def verdicts_on(name: str, seed: int) -> list[GroupVerdict]:
+    """The verdicts on one drawn corpus."""
+    design = DESIGNS[name]
+    return group_verdicts(evidence_of(design, seed), references_of(design.named[-1], design.named))
 
 
-def _audited(model: Path, folder: Path) -> dict[str, Any]:
-    """The first sentence of the report, and the row of its group table."""
-    from orchestrator.dispatch.local import run_here
-    from orchestrator.plan import prepare_audit
-    from orchestrator.spec import AuditSpec
-    from transexplain.reports.headline import verdict
-    from transexplain.reports.summary import summarise
-    from transexplain.settings import Settings
-    from transexplain.store import runs
-    from transexplain.store.revisions import open_database
-
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'runs.db'}", snapshot_dir=folder / "snapshots"
-    )
-    audit = AuditSpec.model_validate(
-        {
-            "name": "verdicts",
-            "model": str(model),
-            "data": {
-                "source": str(folder / "audit.csv"),
-                "id": "id",
-                "meta": ["post"],
-                "cluster": "author",
-            },
-            "targets": [f"contrast:{INVITED}-{REJECTED}"],
-            "groups": {
-                "lexicon": str(folder / "names.yaml"),
-                "reference": SECOND,
-                "slice": "post",
-            },
-            "evaluation": {"items": 0},
-        }
-    )
-    prepared = prepare_audit(audit, settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_here(db, run_id, settings, model=prepared.model)
-        summary = summarise(db, run_id, gallery=0)
-    found = verdict(summary)
-    rows = summary.groups.rows if summary.groups else ()
-    [row] = [one for one in rows if one.group == FIRST] or [None]
-    verdicts = summary.groups.verdicts if summary.groups else ()
-    [found] = [one for one in verdicts if one.group == FIRST] or [None]
-    swap = found.counterfactual if found else None
-    return {
-        "kind": found.kind,
-        "sentence": found.text,
-        "verdict": found.verdict if found else "absent",
-        "effect": swap.effect if swap else None,
-        "relevance": row.verdict if row else "absent",
-        "difference": row.difference if row else None,
-    }
-
-
-def tasks(
-    models: int, designs: Sequence[str], first: int = 0, start: str = ""
-) -> Iterator[tuple[str, Recipe]]:
-    """`models` classifiers a design: sizes, names and decays in turn, seeds from 0.
-
-    With `start`, the directory of a trained model, all are fine-tuned from it in one way.
-    """
-    kinds = list(product(SIZES, (False, True), DECAYS))
-    for number in range(first, models):
-        size, whole, decay = kinds[(7 * number) % len(kinds)]
-        made = Recipe(size=size, whole_names=whole, decay=decay, seed=number)
-        if start:
-            made = Recipe(size=None, whole_names=False, decay=0.01, seed=number, start=start)
-        for design in designs:
-            yield design, made
-
-
-def main() -> None:
-    """Parse, train, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--models", type=int, default=19, help="of each design")
-    parser.add_argument("--first", type=int, default=0, help="leave out so many of each")
-    parser.add_argument("--designs", nargs="*", choices=list(DESIGNS), default=list(DESIGNS))
-    parser.add_argument("--start", default="", help="directory of a model to fine-tune")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write a line for each classifier")
-    parser.add_argument("--table", type=Path, help="no training: the tables of such a file")
-    options = parser.parse_args()
-    if options.table:
-        for line in table(list(_read(options.table))):
-            print(line)
-        return
-    assert set(CLASSES) == {INVITED, REJECTED}
-    found: list[Judged] = []
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        work = tasks(options.models, options.designs, options.first, options.start)
-        for one in pool.imap(judged, work):
-            found.append(one)
-            if options.json:
-                with options.json.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(one)) + "\n")
-    for line in table(found):
-        print(line)
-
-
-def _read(path: Path) -> Iterator[Judged]:
-    """What `--json` wrote."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
-        recipe, size = one["recipe"], one["recipe"]["size"]
-        recipe["size"] = Size(**size) if size else None
-        yield Judged(**{**one, "recipe": Recipe(**recipe), "truth": Truth(**one["truth"])})
-
-
-def table(found: Sequence[Judged]) -> Iterator[str]:
-    """The matrix, and the shares that matter."""
+def table(judged: Sequence[Judged]) -> Iterator[str]:
+    """A line for each design."""
     yield (
-        f"{'design':14}{'models':>7}{'swap':>8}{'office':>8}{'shop':>8}{'impact':>8}{'right':>7}"
-        + "".join(f"{head:>14}" for head in HEADS)
-        + f"{'cleared':>9}{'s':>6}"
+        f"{'design':32}{'truth':>16}{'mention: yes':>16}{'no':>6}{'open':>6}{'outcome: yes':>16}"
+        f"{'no':>6}{'open':>6}{'clear':>7}"
     )
-    for design in dict.fromkeys(one.design for one in found):
-        yield _row(design, [one for one in found if one.design == design])
-    proxy = [one for one in found if one.design == "proxy" and one.biased and not one.direct]
-    sound = [one for one in found if one.sound]
-    biased = [one for one in found if one.biased]
-    direct = [one for one in found if one.direct]
-    yield ""
-    yield _share("sound models accused", sum(one.accused for one in sound), len(sound))
-    yield _share("biased models cleared", sum(one.cleared for one in biased), len(biased))
-    yield _share("direct biases found", sum(one.right_sign for one in direct), len(direct))
-    named = sum(one.verdict == "different outcomes" for one in proxy)
-    yield _share("proxies named so", named, len(proxy))
-    yield ""
-    yield f"{'truth':22}" + "".join(f"{word:>22}" for word in WORDS)
-    for name, models in _truths(found).items():
-        counts = Counter(one.verdict for one in models)
-        yield f"{name:22}" + "".join(f"{counts[word]:>22}" for word in WORDS)
-    yield ""
-    for design in dict.fromkeys(one.design for one in found):
-        of = [one for one in found if one.design == design and one.sound]
-        if of:
-            yield _share(f"sound, {design}, accused", sum(one.accused for one in of), len(of))
+    for one in judged:
+        mention, outcome = one.counts("mention"), one.counts("outcome")
+        truth = f"{one.truth.mention:.2f}, {one.truth.outcome:.2f}"
+        yield (
+            f"{one.name:32}{truth:>16}{mention['yes']:>16}{mention['no']:>6}{mention['open']:>6}"
+            f"{outcome['yes']:>16}{outcome['no']:>6}{outcome['open']:>6}{one.clear:>7}"
+        )
 
 
-def _truths(found: Sequence[Judged]) -> dict[str, list[Judged]]:
-    """Models by what is true of them."""
-    names = ("sound", "direct", "biased otherwise", "between")
-    kinds: dict[str, list[Judged]] = {name: [] for name in names}
-    for one in found:
-        name = "direct" if one.direct else "biased otherwise" if one.biased else ""
-        kinds[name or ("sound" if one.sound else "between")].append(one)
-    return kinds
-
-
-def _row(design: str, models: Sequence[Judged]) -> str:
-    truths = [one.truth for one in models]
-    verdicts = Counter(one.verdict for one in models)
-    effects = [median(one.effect for one in truths)]
-    effects += [median(one.effects[post] for one in truths) for post in ("office", "workshop")]
-    cells = "".join(f"{effect:>+8.2f}" for effect in effects)
-    return (
-        f"{design:14}{len(models):>7}{cells}{median(one.impact_ratio for one in truths):>8.2f}"
-        f"{median(one.accuracy for one in truths):>7.2f}"
-        + "".join(f"{verdicts[word]:>14}" for word in WORDS)
-        + f"{sum(one.cleared for one in models):>9}{median(one.seconds for one in models):>6.0f}"
+def totals(judged: Sequence[Judged]) -> Iterator[str]:
+    """The figures that the goals are set for."""
+    cleared = Counter[str]()
+    corpora = Counter[str]()
+    worst = Counter[str]()
+    for one in judged:
+        for question in ("mention", "outcome"):
+            says, counts = one.says(question), one.counts(question)
+            if says == "biased":
+                cleared[question] += counts["no"]
+                corpora[question] += counts.total()
+            elif says == "sound":
+                worst[f"{one.name}, {question}"] = counts["yes"]
+        if "biased" in (one.truth.of_mention, one.truth.of_outcome):
+            cleared["in all"] += one.clear
+            corpora["in all"] += len(one.verdicts)
+    for what, number in corpora.items():
+        yield _share(f"biased and cleared, {what}", cleared[what], number)
+    for what, number in worst.most_common(3):
+        yield _share(f"sound and accused, most: {what}", number, len(judged[0].verdicts))
+    none = [one.counts("mention") for one in judged if one.name.startswith("none,")]
+    settled = sum(counts["no"] for counts in none)
+    yield _share(
+        "none, two to four groups: mention settled", settled, sum(map(Counter.total, none))
     )
+
+
+def covered(name: str, seed: int) -> list[tuple[str, bool]]:
+    """Whether 95 % intervals of one corpus hold the truth."""
+    design = DESIGNS[name]
+    truth = _TRUTHS.setdefault(name, truth_of(design)).values
+    swaps, rates = compared(design, seed)
+    held = []
+    for comparisons in (swaps[0][1], rates[0][1]):
+        for comparison in comparisons:
+            value, precision = truth.get(comparison.name), comparison.precision
+            if value is not None and precision is not None:
+                low, high = (
+                    precision.like.interval()
+                    if comparison.name in ("logit", "probability", "changed")
+                    else comparison.outside(0.95)
+                )
+                held.append((comparison.name, low <= value <= high))
+    return held
+
+
+def followed(name: str, seed: int) -> tuple[float | None, bool] | None:
+    """What the advice on an open corpus asks for, and whether a new one of that size settles it.
+
+    None: it was not open.
+    """
+    question, design = OPEN[name]
+    references = references_of(design.named[-1], design.named)
+    evidence = evidence_of(design, seed)
+    group = design.named[0]
+    if getattr(group_verdicts(evidence, references)[0], question) != "open":
+        return None
+    if question == "mention":
+        swaps = [row for row in evidence.counterfactuals if row.group == group]
+        factor = mention_factor(swaps, design.names)
+    else:
+        factor = outcome_factor([row for row in evidence.outcomes if row.group == group])
+    if factor is None or factor > _MOST_FOLLOWED:
+        return factor, False
+    again = evidence_of(design.larger(factor, question), 10_000 + seed)
+    return factor, getattr(group_verdicts(again, references)[0], question) != "open"
+
+
+_MOST_FOLLOWED = 150.0  #: times as many texts
+_TRUTHS: dict[str, Truth] = {}  #: of a process
 
 
 def _share(what: str, count: int, total: int) -> str:
     if not total:
-        return f"{what:24} none to judge"
+        return f"{what}: none to judge"
     low, high = wilson(count, total)
-    return f"{what:24}{count:>5} of {total:<5} {100 * low:.1f} to {100 * high:.1f} %"
+    return f"{what}: {count} of {total} ({100 * low:.1f} to {100 * high:.1f} %)"
+
+
+def main() -> None:
+    """Draw, judge, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--corpora", type=int, default=40, help="of each design")
+    parser.add_argument("--designs", nargs="*", choices=list(DESIGNS), default=list(DESIGNS))
+    parser.add_argument("--coverage", type=int, default=400, help="corpora of each design")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--advice", type=int, default=40, help="corpora of each open design")
+    options = parser.parse_args()
+    seeds = range(options.corpora)
+    with multiprocessing.Pool(options.processes) as pool:
+        judged = [
+            Judged(
+                name=name,
+                truth=truth_of(DESIGNS[name]),
+                verdicts=pool.map(partial(verdicts_on, name), seeds, 4),
+            )
+            for name in options.designs
+        ]
+        for line in (*table(judged), "", *totals(judged), ""):
+            print(line, flush=True)
+        for name in COVERED if options.coverage else ():
+            held = pool.map(partial(covered, name), range(1000, 1000 + options.coverage), 20)
+            flat = [pair for corpus in held for pair in corpus]
+            totals_of = Counter(measure for measure, _ in flat)
+            inside = Counter(measure for measure, holds in flat if holds)
+            shares = (f"{name_} {100 * inside[name_] / n:.1f} %" for name_, n in totals_of.items())
+            print(f"95 % intervals, {name}: {', '.join(shares)}", flush=True)
+        for name in OPEN if options.advice else ():
+            results = pool.map(partial(followed, name), range(options.advice), 2)
+            tried = [result for result in results if result is not None]
+            factors = [factor for factor, _ in tried if factor is not None]
+            line = _share(f"advice, {name}", sum(settled for _, settled in tried), len(tried))
+            print(f"{line}, median {median(factors or [0.0]):.1f} times as many", flush=True)
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ class AuditResult:
 
 
 def _row(one: GroupVerdict) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "group": one.group,
         "reference": one.reference,
         "state": one.state,

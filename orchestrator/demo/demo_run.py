@@ -58,7 +58,7 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
     opened = ", ".join(verdict.unbiased_open) or "none"
     say(
         f"planted bias towards {text.planted_group!r}: {found}; "
-        f"unbiased groups flagged: {flagged}; open whether their mention changes the prediction: {opened}"
+        f"unbiased groups flagged: {flagged}; mention still open for: {opened}"
     )
     return verdict
 

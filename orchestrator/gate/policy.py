@@ -75,7 +75,8 @@ class DriftRule(Strict):
     @model_validator(mode="after")
     def _check_not_empty(self) -> "DriftRule":
         rules = type(self).model_fields.keys() - {"against", "force"}
-        if all(getattr(self, name) in (None, False) for name in rules):  # 0 is a limit
+        known = (getattr(self, name) for name in rules)
+        if all(rule is None or rule is False for rule in known):  # 0 is a limit
             raise ValueError(f"names no limit; set one of {', '.join(sorted(rules))}")
         return self
 

@@ -6,9 +6,9 @@ from typing import Literal
 
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, Mentioned, Outcomes
 from transexplain.analysis.groups.measures import Measure
-from transexplain.analysis.groups.verdict_sentences import signed
-from transexplain.reports.phrasing import counted, named
+from transexplain.reports.phrasing import counted, named, percent
 from transexplain.reports.report_section import Statement
+from transexplain.reports.verdict_words import difference_in_words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,18 +145,13 @@ def _by_question(rows: Sequence[Difference]) -> Mapping[str, list[str]]:
 
 
 def rate_sentence(row: RateChange) -> str:
-    """The rate before and after, with the interval of the difference; no full stop."""
-    measure, whose = row.measure, "of" if row.whole else "that mention"
-    text = (
-        f"{row.prediction} was predicted for {100 * row.before:.1f}\u00a0% of "
-        f"{counted(row.items, 'item')} {whose} {row.group}, and is for {100 * row.after:.1f}\u00a0%"
-    )
-    if measure.interval is None:
-        return f"{text} (too few for an interval)"
-    low, high = (signed(100 * end, 1) for end in measure.interval)
+    """The rate before and after, and how sure the change is; no full stop."""
+    whose = "of" if row.whole else "that mention"
+    few = "" if row.measure.interval else " (too few for an interval)"
     return (
-        f"{text} ({signed(100 * measure.value, 1)} points, {100 * measure.level:.4g}\u00a0% {low} "
-        f"to {high}, limit {100 * measure.high:g})"
+        f"The model predicted {row.prediction} for {percent(row.before)} of "
+        f"{counted(row.items, 'item')} {whose} {row.group}, and predicts it for "
+        f"{percent(row.after)}: {difference_in_words(row.measure)}{few}"
     )
 
 
@@ -168,8 +163,7 @@ def rate_statements(rows: Sequence[RateChange]) -> Iterator[Statement]:
     ordered = sorted(rows, key=lambda row: -abs(row.measure.value))
     moved = [row for row in ordered if row.measure.state == "outside"]
     for row in moved[:_SHOWN]:
-        text = rate_sentence(row)
-        yield Statement(kind="flagged", text=f"{text}.")
+        yield Statement(kind="flagged", text=f"{rate_sentence(row)}.")
     if len(moved) > _SHOWN:
         text = f"{len(moved) - _SHOWN} more rates of groups changed so; see the table."
         yield Statement(kind="flagged", text=text)
@@ -179,9 +173,6 @@ def rate_statements(rows: Sequence[RateChange]) -> Iterator[Statement]:
         text = f"No rate of a prediction changed by more than {limit} points for any group."
         yield Statement(kind="clear", text=text)
     elif opened and not moved:
-        text = f"Whether rates changed is open for {named(_groups(opened))}: "
+        names = named(list(dict.fromkeys(row.group for row in opened)))
+        text = f"It is open whether rates of predictions changed for {names}. "
         yield Statement(kind="unknown", text=f"{text}{rate_sentence(opened[0])}.")
-
-
-def _groups(rows: Sequence[RateChange]) -> list[str]:
-    return list(dict.fromkeys(row.group for row in rows))

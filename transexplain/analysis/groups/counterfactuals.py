@@ -253,10 +253,11 @@ class _Compared:
         across, within = changed
         if across is not None and number == 0:
             more = across if within is None else across - within
+            # one text that changes shows that not whole clusters do
+            number = len(self.texts) if more.any() else self.clusters
             yield excess(
-                "changed", self.practical.changed, self._over_texts(more), self.clusters,
-                enough=enough,
-            )  # fmt: skip
+                "changed", self.practical.changed, self._over_texts(more), number, enough=enough
+            )
         if (spread := self._spread(values)) is not None and enough:
             yield spread
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+from transexplain.analysis.groups.advice import mention_advice, outcome_advice
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.measures import Comparison, decided, gravest
+from transexplain.analysis.groups.measures import Comparison, MeasureName, decided, gravest
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import (
     WORDS,
@@ -48,6 +49,8 @@ class GroupVerdict:
     missing: tuple[str, ...]  #: what was not tested, so that the group is not clear
     counterfactual: Counterfactual | None  #: that decided, or is named first; None: no swaps
     rates: Outcome | None  #: the same of rates; None: too few items
+    mention_advice: str = ""  #: what would settle the mention; "": it is settled
+    outcome_advice: str = ""  #: what would settle the outcome
 
     def __post_init__(self) -> None:
         settled = self.mention == "does not change" and self.outcome == "do not differ"
@@ -79,6 +82,7 @@ class Evidence:
     unlisted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
     kind: Kind = "swap"  #: of those that there are, or would be
+    names: Mapping[str, int] = field(default_factory=dict)  #: group -> names in its lexicon
     no_rates: str = ""  #: why there are no outcomes; "": there are, or items mention too little
     is_number: bool = False  #: the only prediction is a number, so that there are no rates
 
@@ -87,9 +91,20 @@ _Row = TypeVar("_Row", Counterfactual, Outcome)
 
 
 def with_measures(rows: Sequence[tuple[_Row, Sequence[Comparison]]]) -> list[_Row]:
-    """The rows of one question with their measures, decided together."""
+    """The rows of one question with their measures, decided together.
+
+    Measures that need not be inside are left out unless they are outside.
+    """
     measures = iter(decided([comparison for _, several in rows for comparison in several]))
-    return [replace(row, measures=tuple(next(measures) for _ in several)) for row, several in rows]
+    judged = [
+        (row, [(comparison.needed, next(measures)) for comparison in several])
+        for row, several in rows
+    ]
+    kept = [
+        replace(row, measures=tuple(m for needed, m in several if needed or m.state == "outside"))
+        for row, several in judged
+    ]
+    return [row for row in kept if row.measures]
 
 
 def group_verdicts(evidence: Evidence, references: Mapping[str, Reference]) -> list[GroupVerdict]:
@@ -133,6 +148,19 @@ class _GroupEvidence:
             missing=tuple(self._missing()),
             counterfactual=self.swaps[0] if self.swaps else None,
             rates=self.rates[0] if self.rates else None,
+            mention_advice=self._mention_advice() if mention == "open" else "",
+            outcome_advice=outcome_advice(self.rates) if outcome == "open" else "",
+        )
+
+    def _mention_advice(self) -> str:
+        everywhere = next((row for row in self.rates if not row.stratum), None)
+        sides = (everywhere.own, everywhere.other) if everywhere else ()
+        names = self.evidence.names
+        others = set(self.reference.groups) - {self.group}
+        return mention_advice(
+            self.swaps,
+            texts=sum(side.selected.total for side in sides),
+            names=min(names.get(self.group, 0), sum(names.get(other, 0) for other in others)),
         )
 
     def _mention(self) -> tuple[Mentioned, list[str]]:
@@ -176,8 +204,8 @@ class _GroupEvidence:
             yield f"{evidence.no_rates}, so rates were not compared"
         elif not self.rates:
             mentioned = self.relevance or self.found.mentions
-            who = f"its reference ({self.reference.name})" if mentioned else "it"
-            yield f"no item mentions {who}, so rates were not compared"
+            who = f"its reference ({self.reference.name})" if mentioned else "this group"
+            yield f"there are no items of {who}, so rates were not compared"
         undecided = [row for row in self.rates if not row.stratum and not _all_inside(row)]
         yield from (open_rates(row) for row in undecided[:1])
         doubtful = [row for row in self.rates if row.stratum and _is_doubtful(row)]
@@ -189,7 +217,7 @@ class _GroupEvidence:
         measure = gravest(row.measures)
         if measure is not None and measure.name in ("rate", "impact ratio"):
             yield from labels_say(row)
-        if not row.stratum and self._within_strata(row):
+        if measure is not None and not row.stratum and self._within_strata(row, measure.name):
             yield "the difference is between strata, not within them"
         if mention == "does not change":
             yield f"{self.words.deed} does not explain it"
@@ -197,15 +225,16 @@ class _GroupEvidence:
             why = self.evidence.no_swaps or self.words.nothing
             yield f"whether {self.words.itself} does it is not known: {why}"
 
-    def _within_strata(self, row: Outcome) -> bool:
-        """Whether every stratum's rates are within the limit."""
+    def _within_strata(self, row: Outcome, name: MeasureName) -> bool:
+        """Whether this measure is within its limit in every stratum."""
         strata = [
             measure
             for other in self.rates
             if other.stratum and other.prediction == row.prediction
-            if (measure := other.measure("rate")) is not None
+            if (measure := other.measure(name)) is not None
         ]
-        return len(strata) > 1 and all(measure.size <= 1.0 for measure in strata)
+        known = all(measure.interval is not None and measure.size <= 1.0 for measure in strata)
+        return len(strata) > 1 and known
 
     def _missing(self) -> Iterator[str]:
         found = self.found

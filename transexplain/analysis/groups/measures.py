@@ -14,6 +14,7 @@ from typing import Literal
 
 from transexplain.analysis.groups.intervals import Estimate, Interval, Share, difference, p_outside
 from transexplain.analysis.groups.intervals import ratio as ratio_interval
+from transexplain.analysis.groups.power import ALPHA, INSIDE, Precision, of_interval
 
 #: *logit* and *probability* of a prediction, the share of predictions *changed*, the *spread* of
 #: the effect between texts; the *rate* of a prediction, its *true positive rate* (recall) and
@@ -30,9 +31,7 @@ MeasureName = Literal[
     "impact ratio",
 ]
 State = Literal["inside", "outside", "open"]
-ALPHA = 0.05
 DOUBT = 0.10  #: unadjusted p of a stratum below which it contradicts all items together
-INSIDE = 0.90  #: level of the interval that shows that a measure is inside its limit
 POINT = 0.01  #: of rates: an impact ratio of a smaller difference is no finding
 _MOST_CHANGES = 3.0  #: of n texts of which none changed, 95 % upper bound (the rule of three)
 
@@ -52,6 +51,7 @@ class Measure:
     state: State
     p: float | None  #: of a true value within the limit, adjusted for all measures
     doubtful: bool  #: it would be outside at 10 % if it were the only measure
+    precision: Precision | None = None  #: None: too few texts or items
 
     @property
     def size(self) -> float:
@@ -73,9 +73,11 @@ class Comparison:
     outside: _ByLevel  #: level -> the interval that has to lie outside
     p: float | None  #: of a true value within the limit; None: too few texts or items
     lies_inside: bool  #: whether the limits hold the interval `inside`
+    needed: bool = True  #: whether it has to be inside; else it counts where it is outside
+    precision: Precision | None = None  #: None: too few texts or items
 
-    def decided(self, p: float | None, alpha: float) -> Measure:
-        """The measure, its p adjusted; `alpha` is that of its step among all p-values."""
+    def decided(self, p: float | None, alpha: float, tested: int) -> Measure:
+        """The measure, its p adjusted; `alpha` is that of its step among `tested` p-values."""
         rejected = p is not None and p <= ALPHA
         level = 1.0 - alpha if rejected else INSIDE
         interval = self.outside(level) if rejected else self.inside
@@ -89,6 +91,7 @@ class Comparison:
             state="outside" if rejected else "inside" if self.lies_inside else "open",
             p=p,
             doubtful=self.p is not None and self.p <= DOUBT,
+            precision=self.precision and replace(self.precision, tested=max(tested, 1)),
         )
 
 
@@ -105,7 +108,7 @@ def decided(comparisons: Sequence[Comparison]) -> list[Measure]:
         largest = max(largest, min(1.0, left * (comparisons[place].p or 0.0)))
         adjusted[place] = largest, ALPHA / left
     return [
-        comparison.decided(*adjusted.get(place, (None, ALPHA)))
+        comparison.decided(*adjusted.get(place, (None, ALPHA)), len(tested))
         for place, comparison in enumerate(comparisons)
     ]
 
@@ -128,15 +131,41 @@ def effect(
         outside=these.interval,
         p=max(these.p_beyond(limit), like.p_beyond(0.0)) if enough else None,
         lies_inside=enough and like.inside(limit),
+        precision=_of_effect(limit, like, these) if enough else None,
+    )
+
+
+def _of_effect(limit: float, like: Estimate, these: Estimate) -> Precision:
+    complete = like.error == these.error and like.freedom == these.freedom
+    return Precision(
+        value=like.difference,
+        low=-limit,
+        high=limit,
+        texts=these.freedom + 1,
+        by_text=these.error**2,
+        names=math.inf if complete else like.freedom + 1,
+        by_name=max(like.error**2 - these.error**2, 0.0),
+    )
+
+
+def _of_share(limit: float, estimate: Estimate, unseen_in: float = math.inf) -> Precision:
+    texts = estimate.freedom + 1
+    return Precision(
+        value=estimate.difference,
+        low=-math.inf,
+        high=limit,
+        texts=texts,
+        by_text=estimate.error**2,
+        unseen=_MOST_CHANGES * texts / max(unseen_in, 1),
     )
 
 
 def excess(
     name: MeasureName, limit: float, estimate: Estimate, number: int, *, enough: bool
 ) -> Comparison:
-    """A share with an upper limit alone, over `number` clusters.
+    """A share with an upper limit alone, over `number` texts or clusters.
 
-    Where no text differs there is no spread to estimate an error from: the error is then that of
+    Where few texts differ there is little to estimate an error from: it is then at least that of
     the rule of three.
     """
     floor = _MOST_CHANGES / max(number, 1) / max(estimate.upper_quantile(INSIDE), 1e-9)
@@ -151,6 +180,7 @@ def excess(
         outside=estimate.interval,
         p=estimate.p_beyond(limit) if enough and estimate.difference > limit else 1.0,
         lies_inside=inside is not None and inside[1] < limit,
+        precision=_of_share(limit, estimate, number) if enough else None,
     )
 
 
@@ -171,13 +201,28 @@ def spread(variance: Estimate, limit: float) -> Comparison:
         outside=root,
         p=variance.p_beyond(limit**2) if variance.difference > limit**2 else 1.0,
         lies_inside=inside[1] < limit,
+        precision=_of_share(limit**2, variance),
     )
 
 
 def share_difference(
-    name: MeasureName, limit: float, own: Share, other: Share, fewest: int
+    name: MeasureName, limit: float, own: Share | None, other: Share | None, fewest: int
 ) -> Comparison:
-    """The difference of two shares, in points; inside and outside mirror for the other class."""
+    """The difference of two shares, in points; inside and outside mirror for the other class.
+
+    Without items on a side it is open.
+    """
+    if own is None or other is None:
+        return Comparison(
+            name=name,
+            value=0.0,
+            low=-limit,
+            high=limit,
+            inside=None,
+            outside=lambda _level: (-1.0, 1.0),
+            p=None,
+            lies_inside=False,
+        )
     enough = min(own.total, other.total) >= fewest
 
     def interval(level: float) -> Interval:
@@ -193,18 +238,19 @@ def share_difference(
         outside=interval,
         p=p_outside(interval, -limit, limit) if enough else None,
         lies_inside=inside is not None and -limit < inside[0] and inside[1] < limit,
+        precision=inside
+        and of_interval(own.value - other.value, (-limit, limit), inside, own.total + other.total),
     )
 
 
-def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Comparison | None:
-    """The ratio of two rates of a favourable class; None where the reference's rate is 0.
+def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Comparison:
+    """The ratio of two rates of a favourable class; infinite where only the reference's is 0.
 
     It is outside only together with a difference of at least a point, and inside where the
     difference is less than a point for certain.
     """
-    if not other.count:
-        return None
     enough = min(own.total, other.total) >= fewest
+    alone = math.inf if own.count else 1.0
 
     def interval(level: float) -> Interval:
         return ratio_interval(own, other, level)
@@ -218,14 +264,24 @@ def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Compari
     small = gap[0] > -POINT and gap[1] < POINT
     return Comparison(
         name="impact ratio",
-        value=own.value / other.value,
+        value=own.value / other.value if other.count else alone,
         low=least,
         high=1 / least,
         inside=inside,
         outside=interval,
         p=p if enough else None,
         lies_inside=inside is not None and (small or (least < inside[0] and inside[1] < 1 / least)),
+        precision=inside and _of_ratio(least, own, other, inside),
     )
+
+
+def _of_ratio(least: float, own: Share, other: Share, inside: Interval) -> Precision | None:
+    """On the scale of logarithms; None where the interval has no end there."""
+    if not own.count or inside[0] <= 0.0 or math.isinf(inside[1]):
+        return None
+    logs = math.log(inside[0]), math.log(inside[1])
+    limits = math.log(least), -math.log(least)
+    return of_interval(math.log(own.value / other.value), limits, logs, own.total + other.total)
 
 
 def gravest(measures: Iterable[Measure]) -> Measure | None:

@@ -28,14 +28,15 @@ from transexplain.reports.sections.failed_items import FailureKind
 from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_relevance import RELEVANCE
 from transexplain.reports.sections.group_section import Groups, control_sentences
-from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
+from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.tables import Column, Columns, markdown_cell, markdown_table
+from transexplain.reports.verdict_changes import VerdictChange
 from transexplain.types.findings import GroupStatistic
 
 _ROWS = 12  #: of a table
 _LONGEST = 120  #: characters of a name or message
 _Row = TypeVar("_Row")
-_Compared = GroupStatistic | GroupChange | RandomisedRow
+_Compared = GroupStatistic | RandomisedRow
 
 
 def render(summary: Summary) -> str:
@@ -179,29 +180,21 @@ def _controls(groups: Groups | None) -> Iterator[str]:
 def _changes(previous: Previous | None) -> Iterator[str]:
     if previous is None:
         return
-    appeared = {_key(one) for one in newly(previous)}
-    changed = [one for one in previous.groups if one in newly(previous) or one in gone(previous)]
     yield from ("", f"### Compared with run {previous.run_id}")
+    changed = [one for one in previous.verdicts if one.changed]
     if not changed:
         yield ""
-        yield "The flagged groups are the same as before."
+        yield "The verdicts on all groups are the same as before."
         return
 
-    columns: Columns[GroupChange] = (
+    columns: Columns[VerdictChange] = (
         Column("Group", lambda one: one.group),
-        Column("Class", lambda one: one.class_name),
-        Column(
-            "Change",
-            lambda one: "newly flagged" if _key(one) in appeared else "no longer flagged",
-        ),
-        Column("Before", lambda one: _number(one.before)),
-        Column("Now", lambda one: _number(one.now)),
+        Column("The mention before", lambda one: one.mention_before or "no verdict"),
+        Column("now", lambda one: one.mention_after or "no verdict"),
+        Column("Outcomes before", lambda one: one.outcome_before or "no verdict"),
+        Column("now", lambda one: one.outcome_after or "no verdict"),
     )
     yield from _table(columns, changed)
-
-
-def _number(value: float | None) -> str:
-    return "not known" if value is None else signed(value)
 
 
 def _redacted(summary: Summary) -> Iterator[str]:

@@ -26,6 +26,12 @@ from transexplain.analysis.groups.group_verdicts import (
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
 from transexplain.analysis.groups.measures import Measure
+from transexplain.analysis.groups.mention_coverage import (
+    Candidate,
+    CandidateEffect,
+    candidate_table,
+    uncovered,
+)
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
@@ -55,6 +61,7 @@ class GroupAnswers:
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+    candidates: tuple[Candidate, ...]  #: words that the lexicon may lack
 
 
 #: how answers were changed, by what is explained
@@ -83,7 +90,6 @@ def group_answers(
     references = references_of(plan.reference, names)
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
-    answering = plan.model.head == "span"
     classes, checked = plan.model.classes, total.checked
     outcomes = with_measures(
         outcome_table(
@@ -110,13 +116,15 @@ def group_answers(
             *region_table(checked.regions, answers, classes, references, limits, kind),
         ]
     )
+    candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
         found={one.group: _found(one) for one in matching},
+        unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
-        no_rates="no item has an answer to compare with" if answering and not outcomes else "",
+        no_rates=_why_no_rates(plan, outcomes),
         kind=kind,
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
@@ -127,6 +135,7 @@ def group_answers(
         outcomes=tuple(outcomes),
         counterfactuals=tuple(swaps),
         proxies=tuple(proxies),
+        candidates=tuple(candidates),
     )
 
 
@@ -149,7 +158,8 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
-    saved = {len(one.log_odds) for one in total.checked.observations}
+    checked = total.checked
+    saved = {len(one.log_odds) for one in (*checked.observations, *checked.candidates)}
     saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(
@@ -163,6 +173,17 @@ def _named(plan: AuditPlan) -> tuple[Answer, ...]:
     with suppress(TargetError):
         return answers_of(plan)
     return ()
+
+
+def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
+    """Why a group has no rates; "": no item mentions it, or its reference."""
+    if plan.model.head == "tokens":
+        return "no entities of both sides are labelled in the data, or mentioned"
+    return (
+        "no item has an answer to compare with"
+        if plan.model.head == "span" and not outcomes
+        else ""
+    )
 
 
 def _found(one: GroupMatching) -> Found:
@@ -228,7 +249,11 @@ def _outcome_reasons(
 
 
 #: measure -> the rate of a side that it compares
-_RATE_OF = {"true positive rate": "true_positive", "false positive rate": "false_positive"}
+_RATE_OF = {
+    "true positive rate": "true_positive",
+    "false positive rate": "false_positive",
+    "precision": "precision",
+}
 
 
 def _shown_measures(
@@ -292,6 +317,16 @@ RULES: Mapping[type, RedactionRules] = {
             ),
         },
     ),
+    Candidate: RedactionRules(
+        stands=at_least("texts"),
+        fields={
+            "effects": within,
+            **kept("word group reference entity texts association association_interval line"),
+        },
+    ),
+    CandidateEffect: RedactionRules(
+        fields=kept("prediction effect interval probability probability_interval")
+    ),
     Outcome: RedactionRules(
         stands=_compared_rates,
         fields={
@@ -310,7 +345,9 @@ RULES: Mapping[type, RedactionRules] = {
             "selected": within,
             "probability": within,
             "calibration": _calibration,
-            **dict.fromkeys(("labelled", "error", "true_positive", "false_positive"), _rate),
+            **dict.fromkeys(
+                ("labelled", "error", "true_positive", "false_positive", "precision"), _rate
+            ),
         }
     ),
     Rate: RedactionRules(fields=kept("count total interval")),

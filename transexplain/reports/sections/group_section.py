@@ -14,6 +14,7 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.analysis.groups.matching_sheet import ALL, Precision
 from transexplain.analysis.groups.mention_ablation import Ablations, ablations_of
+from transexplain.analysis.groups.mention_coverage import Candidate
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -74,6 +75,7 @@ class Groups:
     outcomes: tuple[Outcome, ...] = ()  #: of answers, by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...] = ()  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...] = ()  #: of groups with different outcomes
+    candidates: tuple[Candidate, ...] = ()  #: words that the lexicon may lack
     removals: Ablations | None = None  #: None: no mention was removed
     randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
@@ -104,7 +106,7 @@ def groups_of(
     control = placebo(cells, rules)
     dropped = dropped_by_group(total.dropped)
     mentioned = {row.group for row in rows} | {one.group for one in rare}
-    matching = matching_of(plan, totals, dropped, precisions)
+    matching = matching_of(plan, totals, dropped, precisions, total)
     groups = Groups(
         rows=tuple(with_reversals(rows, parts)),
         reference=reference_name(row.reference for row in rows),
@@ -139,6 +141,7 @@ def _with_answers(groups: Groups, db: Database, run: AuditRun, total: ShardAggre
         outcomes=found.outcomes,
         counterfactuals=found.counterfactuals,
         proxies=found.proxies,
+        candidates=found.candidates,
     )
 
 
@@ -178,6 +181,7 @@ _RULES: Mapping[type, RedactionRules] = {
                     "limits",
                     "outcomes",
                     "counterfactuals",
+                    "candidates",
                     "removals",
                     "placebo",
                     "planted",

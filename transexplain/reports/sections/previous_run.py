@@ -181,8 +181,8 @@ def _rate_statements(rates: Sequence[GroupRate], groups: Groups | None) -> Itera
     for row in apart[:_NAMED]:
         yield Statement(
             kind="fact",
-            text=f"{row.prediction} is predicted for {percent(row.now.share)} of items of "
-            f"{row.group}, and was for {percent(row.before.share)}.",
+            text=f"The model predicted {row.prediction} for {percent(row.before.share)} of items "
+            f"of {row.group}, and predicts it for {percent(row.now.share)}.",
         )
 
 

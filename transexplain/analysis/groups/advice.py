@@ -1,0 +1,149 @@
+"""What would settle an open question, in words: the inverse of a run's power.
+
+Nothing is advised that the data or the lexicon cannot give: then it is said what they have.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from transexplain.analysis.groups.counterfactuals import MIN_TEXTS, Counterfactual
+from transexplain.analysis.groups.measures import Measure, MeasureName
+from transexplain.analysis.groups.outcomes import Outcome
+from transexplain.analysis.groups.power import INSIDE, Precision
+
+_OFTEN = "in 9 of 10 runs"
+_SCALE: dict[MeasureName, tuple[float, str]] = {
+    "logit": (1.0, "logit"),
+    "probability": (100.0, "points of probability"),
+}
+
+
+def mention_advice(rows: Sequence[Counterfactual], texts: int, names: int) -> str:
+    """What would settle whether the mention changes the prediction; "" where nothing is known.
+
+    Args:
+        rows: of one group, of all predictions and strata.
+        texts: of the data that mention the group or its reference; 0: not known.
+        names: in the shorter of both lists; 0: not known.
+    """
+    everywhere = next((row for row in rows if not row.stratum), None)
+    if everywhere is None:
+        return ""
+    if not everywhere.enough:
+        return (
+            f"At least {MIN_TEXTS} texts in as many clusters have to be changed, "
+            f"and {everywhere.documents:,} were."
+        )
+    if not (open_ := _open_swaps(rows)):
+        return ""
+    needed = _factor([precision for _, precision in open_], names)
+    if needed is None or (texts and needed * everywhere.documents > texts):
+        short = _too_short(open_, everywhere, names, texts / everywhere.documents)
+        if short:
+            return short
+    if needed is None:
+        return _at_the_limit(everywhere.documents, "texts")
+    wanted = math.ceil(needed * everywhere.documents)
+    settles = (
+        f"Changing the mention in about {wanted:,} texts ({everywhere.documents:,} now) would "
+        f"settle it {_OFTEN}"
+    )
+    if not texts:
+        return f"{settles}."
+    have = f"the data have {texts:,} that mention either group"
+    return f"{settles}: raise `groups.check`, {have}." if wanted <= texts else f"{settles}; {have}."
+
+
+def outcome_advice(rows: Sequence[Outcome]) -> str:
+    """What would settle whether rates differ; "" where nothing is known."""
+    everywhere = next((row for row in rows if not row.stratum), None)
+    if everywhere is None:
+        return ""
+    if not any(_open(rows)):
+        return ""
+    own, other = everywhere.own.selected.total, everywhere.other.selected.total
+    needed, counted = outcome_factor(rows), everywhere.counted
+    if needed is None:
+        return _at_the_limit(own + other, counted)
+    number, group = min((own, everywhere.group), (other, everywhere.reference))
+    return (
+        f"Swaps cannot settle it, further data like these can: with about "
+        f"{_rounded(needed * number):,} {counted} of {group} ({number:,} now) {_OFTEN}."
+    )
+
+
+def mention_factor(rows: Sequence[Counterfactual], names: int) -> float | None:
+    """The times as many texts with which nine of ten runs settle the mention; None: no number."""
+    return _factor([precision for _, precision in _open_swaps(rows)], names)
+
+
+def outcome_factor(rows: Sequence[Outcome]) -> float | None:
+    """The times as many items with which nine of ten runs settle the outcome; None: no number."""
+    return _factor([precision for _, precision in _open(rows)], 0)
+
+
+def _open_swaps(rows: Sequence[Counterfactual]) -> list[tuple[Measure, Precision]]:
+    named = min(min(row.entities, row.other_entities) for row in rows if not row.stratum)
+    return [(measure, _with_names(precision, named)) for measure, precision in _open(rows)]
+
+
+def _factor(precisions: Sequence[Precision], names: int) -> float | None:
+    """The times as much data with which nine of ten runs settle all of these.
+
+    A value beyond its limit settles the question by itself.
+    """
+    beyond = [precision for precision in precisions if precision.beyond]
+    factors = [precision.factor(names) for precision in beyond or precisions]
+    known = [factor for factor in factors if factor is not None]
+    if beyond:
+        return min(known, default=None)
+    return max(known, default=1.0) if len(known) == len(factors) else None
+
+
+def _open(
+    rows: Sequence[Counterfactual] | Sequence[Outcome],
+) -> Iterator[tuple[Measure, Precision]]:
+    """The measures that leave a question open, as group verdicts count them."""
+    for row in rows:
+        for measure in row.measures:
+            counts = measure.doubtful if row.stratum else measure.state == "open"
+            if counts and measure.precision is not None:
+                yield measure, measure.precision
+
+
+def _with_names(precision: Precision, names: int) -> Precision:
+    return precision if math.isinf(precision.names) else replace(precision, names=max(names, 2))
+
+
+def _too_short(
+    open_: Sequence[tuple[Measure, Precision]], row: Counterfactual, names: int, most: float
+) -> str:
+    """Whether names are what is scarce: without their part of the error the data would do."""
+    sampled = [(measure, known) for measure, known in open_ if known.by_name > 0.0]
+    if not sampled:
+        return ""
+    alone = [replace(known, by_name=0.0, names=math.inf) for _, known in open_]
+    needed = _factor(alone, 0)
+    if needed is None or (most and needed > most):
+        return ""
+    measure, known = next((pair for pair in sampled if pair[0].name == "probability"), sampled[0])
+    shorter = max(min(row.entities, row.other_entities), names)
+    scale, unit = _SCALE.get(measure.name, (1.0, measure.name))
+    low, high = known.these.interval(INSIDE)
+    return (
+        f"This list is too short to say more about names like these ({shorter} of the "
+        f"shorter side); for these names the effect is {scale * known.value:+.2f} {unit} "
+        f"(90 % {scale * low:+.2f} to {scale * high:+.2f}). Where a list holds all that there are, "
+        "such as nationalities or pronouns, declare `groups.complete: true`."
+    )
+
+
+def _at_the_limit(number: int, what: str) -> str:
+    return f"The value lies so near the limit that no number of {what} settles it ({number:,} now)."
+
+
+def _rounded(number: float) -> int:
+    """Two digits, upwards."""
+    step = 10 ** max(math.floor(math.log10(max(number, 1.0))) - 1, 0)
+    return math.ceil(number / step) * step
