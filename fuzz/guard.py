@@ -143,6 +143,7 @@ class Guard:
         self._escapes.clear()
         before = _peak_megabytes()
         fault: BaseException | None = None
+        compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # of what it imports
         with _processor_time(self._limits.seconds):
             self._active = True
             try:
@@ -155,6 +156,7 @@ class Guard:
                 fault = error
             finally:
                 self._active = False
+                sys.dont_write_bytecode = compiles
         if self._escapes and not isinstance(fault, Escaped):
             fault = Escaped(self._escapes[0])
         grown = _peak_megabytes() - before

@@ -27,6 +27,7 @@ from orchestrator.spec import AuditSpec
 from orchestrator.spec.audit_spec import SECTIONS
 from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.measures import Measure
 from transexplain.errors import WrongKindError
 from transexplain.interpreter import outside_inference_mode
 from transexplain.local_paths import local_path
@@ -185,17 +186,24 @@ def _run(
 _COLUMNS = (
     "group",
     "reference",
-    "verdict",
-    "reason",
-    "answer",
+    "state",
+    "mention",
+    "outcome",
+    "mention_reason",
+    "outcome_reason",
+    "prediction",
+    "probability",
+    "probability_low",
+    "probability_high",
+    "changed_across",
+    "changed_within",
+    "rate_prediction",
     "items",
     "rate",
     "reference_rate",
-    "impact_ratio",
-    "effect",
-    "effect_low",
-    "effect_high",
-    "p",
+    "difference",
+    "difference_low",
+    "difference_high",
     "not_tested",
 )
 
@@ -203,7 +211,7 @@ _COLUMNS = (
 class Verdict(str):
     """The verdict as a text, and what kind it is of.
 
-    `flagged`: a group gets different answers or outcomes; `clear`: every group gets the same;
+    `flagged`: a mention changes predictions or outcomes differ; `clear`: neither, for any group;
     `problem`: something keeps the numbers from being trusted; `unknown`: the data are not enough;
     `fact`: nothing was compared, or groups are only explained differently.
     """
@@ -238,13 +246,15 @@ class AuditResult:
     def groups(self) -> "pandas.DataFrame":
         """One row per group that was compared, or could not be for want of mentions.
 
-        `verdict` is different answers, different outcomes, explained differently, equivalent,
-        inconclusive, or never mentioned. `items` mention the group; `rate` of them, and
-        `reference_rate` of those of the reference, are predicted to have the `answer`, and
-        `impact_ratio` is their ratio. `effect` (95 % interval: `effect_low` to `effect_high`) is
-        the mean change of the answer's log-odds where names of the group take the place of names
-        of the reference, in logits. `p` is adjusted. `not_tested`: what keeps an equivalent group
-        from being clear. What was not measured is NaN or None.
+        `mention`: whether changing who is mentioned *changes* the prediction, *does not change* it,
+        or is *open*; `outcome`: whether rates of predictions and errors *differ*, *do not differ*,
+        or are *open*. `state`: flagged, open, clear, or never mentioned. `probability` is how far
+        the probability of `prediction` moves where names of the group take the place of names of
+        the reference; `changed_across` the share of predictions that this changes, and
+        `changed_within` the share that other names of the same group change. `items` mention the
+        group; `rate` of them, and `reference_rate` of those of the reference, are predicted to be
+        `rate_prediction`. The ends `_low` and `_high` are those of the interval that decided.
+        `not_tested`: what keeps a group from being clear. What was not measured is NaN or None.
 
         Raises ConfigurationError where pandas is not installed.
         """
@@ -255,7 +265,7 @@ class AuditResult:
         rows = [_row(one) for one in found.verdicts] if found else []
         judged = {row["group"] for row in rows}
         never = [name for name in found.never_mentioned if name not in judged] if found else []
-        rows += [{"group": name, "verdict": "never mentioned"} for name in never]
+        rows += [{"group": name, "state": "never mentioned"} for name in never]
         return pandas.DataFrame(rows, columns=list(_COLUMNS))
 
     def report(self, path: str | AnyPath = "audits") -> AnyPath:
@@ -300,24 +310,32 @@ class AuditResult:
 
 
 def _row(one: GroupVerdict) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "group": one.group,
         "reference": one.reference,
-        "verdict": one.verdict,
-        "reason": "; ".join(one.reasons),
-        "answer": one.answer,
-        "p": one.p,
+        "state": one.state,
+        "mention": one.mention,
+        "outcome": one.outcome,
+        "mention_reason": "; ".join(one.mention_reasons),
+        "outcome_reason": "; ".join((*one.outcome_reasons, *one.notes)),
         "not_tested": "; ".join(one.missing),
     }
-    if (outcome := one.outcome) is not None:
-        row["items"] = outcome.own.selected.total
-        row["rate"] = outcome.own.selected.share
-        row["reference_rate"] = outcome.other.selected.share
-        row["impact_ratio"] = outcome.impact_ratio
     if (swap := one.counterfactual) is not None:
-        row["effect"] = swap.effect
-        row["effect_low"], row["effect_high"] = swap.interval or (None, None)
+        row["prediction"], row["probability"] = swap.prediction, swap.probability
+        row["changed_across"], row["changed_within"] = swap.changed_across, swap.changed_within
+        row |= _ends("probability", swap.measure("probability"))
+    if (rates := one.rates) is not None:
+        row["rate_prediction"], row["difference"] = rates.prediction, rates.difference
+        row["items"] = rates.own.selected.total
+        row["rate"], row["reference_rate"] = rates.own.selected.share, rates.other.selected.share
+        row |= _ends("difference", rates.measure("rate"))
     return row
+
+
+def _ends(name: str, measure: Measure | None) -> dict[str, float | None]:
+    """The interval that decided on a measure."""
+    low, high = (measure and measure.interval) or (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
 
 
 def _table(verdicts: Iterable[GroupVerdict]) -> str:
@@ -326,14 +344,17 @@ def _table(verdicts: Iterable[GroupVerdict]) -> str:
         "<tr>"
         + "".join(
             f'<td style="text-align:left">{html.escape(cell)}</td>'
-            for cell in (one.group, one.reference, one.verdict, "; ".join(one.reasons))
+            for cell in (
+                *(one.group, one.reference, one.mention, "; ".join(one.mention_reasons)),
+                *(one.outcome, "; ".join((*one.outcome_reasons, *one.notes))),
+            )
         )
         + "</tr>"
         for one in verdicts
     )
     heads = "".join(
         f'<th scope="col" style="text-align:left">{head}</th>'
-        for head in ("group", "compared with", "verdict", "why")
+        for head in ("group", "compared with", "the mention", "why", "outcomes", "why")
     )
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
 

@@ -200,7 +200,7 @@ def test_generated_parts_list_what_exists(hooks: Any) -> None:
         "fleet-metrics": [f"| `{one.shown}` |" for one in FLEET_METRICS],
         "error-classes": ["`ConfigurationError` | 2 |", "`BrokerError` | 4 |"],
         "training-keys": ["`layers_per_interval`"],
-        "policy-keys": ["`max_flips`"],
+        "policy-keys": ["`max_changed_predictions`"],
         "architectures": ["| ALBERT | transformers | encoders |"],
     }
     assert wanted.keys() == hooks.PARTS.keys()

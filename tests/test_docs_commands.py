@@ -188,7 +188,7 @@ def test_the_first_tutorial_keeps_its_promises_with_the_models_of_the_demo(
         assert (tmp_path / "transexplain-demo" / name).exists(), name
     names: dict[str, Any] = run_page(page, tmp_path, call)
     report = call("report", "latest", "--json")[1]
-    assert '"different answers"' in report
+    assert '"mention": "changes"' in report
     first, second = te.explain(names["model"], names["texts"])
     assert (first.class_name, second.class_name) == ("positive", "negative")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transexplain.analysis.groups.paired_runs import GroupShift
     from transexplain.reports.runs_compared import DriftSummary
     from transexplain.reports.runs_compared.comparison_records import AnswerChanges
+    from transexplain.reports.verdict_changes import RateChange, VerdictChange
     from transexplain.store.database import Database
     from transexplain.types.items import Mention
     from transexplain.types.plans import AuditRun
@@ -79,6 +80,10 @@ def _print(found: "DriftSummary") -> None:
 
     console = Console(highlight=False)
     console.print(_pairs(found))
+    if found.groups is not None and found.groups.rates:
+        console.print(_rates(found.groups.rates))
+    if found.groups is not None and found.groups.verdicts:
+        console.print(_verdicts(found.groups.verdicts))
     if found.predictions.answers is not None and found.predictions.answers.groups:
         console.print(_answers(found.predictions.answers))
     console.print(_classes(found))
@@ -104,6 +109,49 @@ def _pairs(found: "DriftSummary") -> str:
     if answers is not None and answers.unknown:
         parts.append(f"{answers.unknown:,} whose answers are not stored")
     return "; ".join(parts)
+
+
+def _rates(rows: "Sequence[RateChange]") -> "Table":
+    """How often predictions are made of the same items of a group, the largest change first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("group", "prediction", title="predictions by group", title_justify="left")
+    for name in ("items", "before", "after", "points", "interval"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    states = {"outside": "changed", "inside": "unchanged", "open": "open"}
+    for one in sorted(rows, key=lambda row: -abs(row.measure.value))[:_ROWS]:
+        low, high = one.measure.interval or (None, None)
+        interval = "-" if low is None or high is None else f"{100 * low:+.1f} to {100 * high:+.1f}"
+        table.add_row(
+            Text(one.group),
+            Text(one.prediction),
+            f"{one.items:,}",
+            *(f"{100 * share:.1f} %" for share in (one.before, one.after)),
+            f"{100 * one.measure.value:+.1f}",
+            interval,
+            states[one.measure.state],
+            style="bold yellow" if one.measure.state == "outside" else None,
+        )
+    return table
+
+
+def _verdicts(rows: "Sequence[VerdictChange]") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        *("group", "the mention", "outcomes"), title="verdicts of either run", title_justify="left"
+    )
+    for one in rows[:_ROWS]:
+        table.add_row(
+            Text(one.group),
+            _moved(one.mention_before, one.mention_after),
+            _moved(one.outcome_before, one.outcome_after),
+            style="bold yellow" if one.changed else None,
+        )
+    return table
 
 
 def _answers(answers: "AnswerChanges") -> "Table":

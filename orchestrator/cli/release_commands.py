@@ -54,12 +54,15 @@ def gate(
 def _print(found: "Verdict") -> None:
     width = max(len(one.rule) for one in found.checks)
     for one in found.checks:
-        word = typer.style("PASS", fg=typer.colors.GREEN)
-        if not one.passed:
-            word = typer.style("FAIL", fg=typer.colors.RED, bold=True)
-        typer.echo(f"{word}  {one.rule:<{width}}  {one.text}")
+        word, colour = ("PASS", "green") if one.passed else ("FAIL", "red")
+        if one.open:
+            word, colour = "OPEN", "yellow" if one.passed else "red"
+        styled = typer.style(word, fg=colour, bold=not one.passed)
+        typer.echo(f"{styled}  {one.rule:<{width}}  {one.text}")
     broken = sum(not one.passed for one in found.checks)
     end = f"{broken} of {len(found.checks)} rules are broken" if broken else "every rule is kept"
+    if opened := sum(one.open for one in found.checks):
+        end += f", {opened} open"
     typer.echo(f"run {found.run_id} ({found.name}): {end}")
 
 

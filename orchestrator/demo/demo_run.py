@@ -19,8 +19,6 @@ from transexplain.store.revisions import open_database
 
 Say = Callable[[str], None]
 
-_TREATED_DIFFERENTLY = ("different answers", "different outcomes")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
@@ -28,6 +26,7 @@ class Verdict:
 
     planted_found: bool  #: with the sign that was planted
     unbiased_flagged: tuple[str, ...]
+    unbiased_open: tuple[str, ...]  #: of which it is not settled whether the mention matters
 
     @property
     def as_planted(self) -> bool:
@@ -56,7 +55,11 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
     verdict = judge(summary, text)
     found = "was found" if verdict.planted_found else "was NOT found"
     flagged = ", ".join(verdict.unbiased_flagged) or "none"
-    say(f"planted bias towards {text.planted_group!r}: {found}; unbiased groups flagged: {flagged}")
+    opened = ", ".join(verdict.unbiased_open) or "none"
+    say(
+        f"planted bias towards {text.planted_group!r}: {found}; "
+        f"unbiased groups flagged: {flagged}; mention still open for: {opened}"
+    )
     return verdict
 
 
@@ -90,10 +93,9 @@ def judge(summary: Summary, demo: TextDemo) -> Verdict:
     verdicts = {one.group: one for one in (summary.groups.verdicts if summary.groups else ())}
     planted = verdicts[demo.planted_group]
     swap = planted.counterfactual
-    flagged = [
-        name for name in demo.unbiased_groups if verdicts[name].verdict in _TREATED_DIFFERENTLY
-    ]
+    unbiased = [verdicts[name] for name in demo.unbiased_groups]
     return Verdict(
-        planted_found=planted.verdict == "different answers" and bool(swap and swap.effect > 0.0),
-        unbiased_flagged=tuple(flagged),
+        planted_found=planted.mention == "changes" and bool(swap and swap.effect > 0.0),
+        unbiased_flagged=tuple(row.group for row in unbiased if row.state == "flagged"),
+        unbiased_open=tuple(row.group for row in unbiased if row.mention == "open"),
     )

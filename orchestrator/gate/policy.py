@@ -1,12 +1,12 @@
 """What a gate asks of a run: one YAML file, every key checked, every unknown key refused."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from orchestrator.spec.spec_document import Strict, explained, yaml_value
-from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.group_verdicts import Mentioned, Outcomes
 from transexplain.errors import ConfigurationError, reason_of
 from transexplain.parsing import UnreadableError, read_text
 from transexplain.types.findings import Decision
@@ -17,12 +17,21 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class VerdictRule(Strict):
-    """Verdicts that no group may have."""
+    """States of a verdict that no group may have, for either question."""
 
-    forbid: Annotated[tuple[GroupFinding, ...], _AsList] = Field(
-        default=("different answers", "different outcomes"), min_length=1
+    mention: Annotated[tuple[Mentioned, ...], _AsList] = Field(
+        default=("changes",), description="whether a mention changes the prediction"
+    )
+    outcome: Annotated[tuple[Outcomes, ...], _AsList] = Field(
+        default=("differ",), description="whether rates of predictions and errors differ"
     )
     groups: Names = Field(default=(), description="only these; empty: all")
+
+    @model_validator(mode="after")
+    def _check_not_empty(self) -> "VerdictRule":
+        if not (self.mention or self.outcome):
+            raise ValueError("forbids no state; name some of mention or of outcome")
+        return self
 
 
 class RelevanceRule(Strict):
@@ -44,25 +53,31 @@ class DriftRule(Strict):
     """How far a run may be from another one of the same data."""
 
     against: str = Field(default="previous", description="run id, its beginning, or `previous`")
-    max_flips: Share | None = Field(default=None, description="share of common items")
+    max_changed_predictions: Share | None = Field(
+        default=None, description="share of common items that are predicted differently"
+    )
+    max_rate_change: Share | None = Field(
+        default=None, description="of the rate of any prediction of any group, on common items"
+    )
     max_accuracy_drop: Share | None = Field(default=None, description="on common labelled items")
     min_agreement: float | None = Field(
         default=None, ge=-1, le=1, description="mean rank correlation, for every target and class"
     )
     max_group_change: float | None = Field(
-        default=None, ge=0, description="|mean change| of every group, in the unit"
+        default=None, ge=0, description="|mean change of relevance| of every group, in the unit"
     )
-    forbid_new_differences: bool = False
+    forbid_new_differences: bool = Field(
+        default=False,
+        description="groups whose mention now changes the prediction, or whose outcome now differs",
+    )
     force: bool = Field(default=False, description="compare although more than the model differs")
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> "DriftRule":
-        limits = (self.max_flips, self.max_accuracy_drop, self.min_agreement, self.max_group_change)
-        if all(one is None for one in limits) and not self.forbid_new_differences:
-            raise ValueError(
-                "names no limit; set one of max_flips, max_accuracy_drop, "
-                "min_agreement, max_group_change, forbid_new_differences"
-            )
+        rules = type(self).model_fields.keys() - {"against", "force"}
+        known = (getattr(self, name) for name in rules)
+        if all(rule is None or rule is False for rule in known):  # 0 is a limit
+            raise ValueError(f"names no limit; set one of {', '.join(sorted(rules))}")
         return self
 
 
@@ -86,20 +101,32 @@ class Policy(Strict):
         description="|difference of relevance| of any group, in the unit",
     )
     verdicts: VerdictRule | None = None
-    min_impact_ratio: Share | None = Field(
+    on_open: Literal["pass", "fail"] = Field(
+        default="pass", description="what becomes of a rule whose limit lies within the interval"
+    )
+    max_rate_difference: Share | None = Field(
         default=None,
-        description="of selection rates, either way, of every group, answer and stratum",
+        description="|difference| of the rate of any prediction, or of its true or false positive "
+        "rate, to the reference's",
+    )
+    min_impact_ratio: Share | None = Field(
+        default=None, description="of the rates of the classes in `groups.favourable`, either way"
     )
     min_category_ratio: Share | None = Field(
         default=None,
         description="of selection rates of people by category, `groups.impact`; of scoring rates "
         "where the model has one class",
     )
-    max_swap_logit: float | None = Field(
-        default=None, ge=0, description="|mean change| of log-odds by swapping, in every stratum"
+    max_swap_changed: Share | None = Field(
+        default=None,
+        description="share of predictions that swapping to the other group changes, less the share "
+        "that swapping within the group changes",
     )
     max_swap_probability: Share | None = Field(
-        default=None, description="|mean change| of the probability by swapping, in every stratum"
+        default=None, description="|mean change| of a prediction's probability by swapping"
+    )
+    max_swap_logit: float | None = Field(
+        default=None, ge=0, description="|mean change| of a prediction's log-odds by swapping"
     )
     forbid_suppressed: bool = Field(
         default=False, description="every group that is mentioned can be judged"
@@ -114,9 +141,10 @@ class Policy(Strict):
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> "Policy":
-        rules = (getattr(self, name) for name in type(self).model_fields)
+        names = [name for name in type(self).model_fields if name != "on_open"]
+        rules = (getattr(self, name) for name in names)
         if all(rule is None or rule is False for rule in rules):  # 0 is a limit
-            raise ValueError(f"names no rule; known: {', '.join(type(self).model_fields)}")
+            raise ValueError(f"names no rule; known: {', '.join(names)}")
         return self
 
 

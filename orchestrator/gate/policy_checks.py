@@ -3,23 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.gate.measure_checks import MEASURE_RULES, MeasureRule, limited
 from orchestrator.gate.policy import FaithfulnessRule, Policy, RelevanceRule, VerdictRule
-from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.impact_ratios import ImpactAnswer, ImpactRow, ImpactTable
-from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.reports.headline import caveats
-from transexplain.reports.phrasing import named
+from transexplain.reports.phrasing import counted, named
 from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.group_answers import MENTION, OUTCOME
 from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.worst_figures import (
     COMPARED,
     category_ratio,
     compared_rows,
-    evenness,
     largest_difference,
-    largest_swap,
-    most_uneven,
     only_scores,
     unjudged,
 )
@@ -35,10 +33,11 @@ class Check:
     """One rule, and whether it is kept."""
 
     rule: str  #: its key in the policy
-    passed: bool
+    passed: bool  #: an open rule passes unless the policy says otherwise
     measured: float | None  #: None: it was not measured, or the rule has no number
     threshold: float | None
     text: str  #: the numbers or the reason in words
+    open: bool = False  #: the limit lies within the interval; `on_open` decides
 
 
 def at_most(rule: str, measured: float, limit: float, what: str) -> Check:
@@ -82,8 +81,13 @@ def checks(policy: Policy, summary: Summary) -> Iterator[Check]:
         limit = getattr(policy, name)
         if limit is not None:
             yield check(summary, limit)
+    opened = policy.on_open == "pass"
+    for name, rule in MEASURE_RULES.items():
+        limit = getattr(policy, name)
+        if limit is not None:
+            yield _measured(summary, name, rule, limit, opened=opened)
     if policy.verdicts is not None:
-        yield _verdicts(summary, policy.verdicts)
+        yield _verdicts(summary, policy.verdicts, opened=opened)
     if policy.forbid_suppressed:
         yield _suppressed(summary)
     if policy.forbid_gaps:
@@ -158,23 +162,40 @@ def _difference(summary: Summary, limit: float) -> Check:
     return at_most(rule, size, limit, f"{unit}, the largest difference: {_row(worst)}")
 
 
-def _impact(summary: Summary, limit: float) -> Check:
-    rule, worst = "min_impact_ratio", most_uneven(summary)
-    if summary.groups and summary.audited.head == "classes" and only_scores(summary):
-        why = "the model answers with a number, which has no rates; take max_swap_logit"
-        return not_measured(rule, why, limit)
-    if worst is None:
-        return not_measured(rule, _why_no_groups(summary), limit)
-    return at_least(rule, evenness(worst), limit, f"the most uneven rates: {_rates(worst)}")
-
-
-def _rates(row: Outcome) -> str:
-    own, other = row.own.selected, row.other.selected
-    within = f" in {row.stratum}" if row.stratum else ""
-    return (
-        f"{row.answer}{within}, {own.count:,} of {own.total:,} ({row.group}) and {other.count:,} "
-        f"of {other.total:,} ({row.reference})"
+def _measured(
+    summary: Summary, name: str, rule: MeasureRule, limit: float, *, opened: bool
+) -> Check:
+    """A limit of a measure of the verdicts; `opened`: whether an open rule passes."""
+    rows = limited(summary, rule, limit)
+    if not any(row.measure.interval for row in rows):
+        return not_measured(name, _why_not(summary, name, rule), limit)
+    worst = rows[0]
+    allowed = "at least" if name.startswith("min") else "at most"
+    unit = f" {rule.unit}" if rule.unit else ""
+    text = f"{worst.text(rule)}, {allowed} {_number(rule.scale * limit)}{unit} allowed"
+    return Check(
+        rule=name,
+        passed=opened if worst.state == "open" else worst.state == "pass",
+        measured=worst.measure.value,
+        threshold=limit,
+        text=f"open: {text}" if worst.state == "open" else text,
+        open=worst.state == "open",
     )
+
+
+def _why_not(summary: Summary, name: str, rule: MeasureRule) -> str:
+    """Why no measure has an interval."""
+    groups = summary.groups
+    if rule.of == "swaps":
+        why = "no mention was swapped; give two groups terms in a lexicon, and groups.check"
+        if summary.audited.modality != "text":
+            why = "no region was hidden; mark regions of two groups (data.spans), and groups.check"
+        return _IMPORTED if summary.audited.task == "imported" else why
+    if groups and summary.audited.head == "classes" and only_scores(summary):
+        return "the model's output is a number, which has no rates; take max_swap_logit"
+    if name == "min_impact_ratio" and groups and not any(row.favourable for row in groups.outcomes):
+        return "no class is declared favourable; name it in groups.favourable"
+    return _why_no_groups(summary)
 
 
 def _category(summary: Summary, limit: float) -> Check:
@@ -221,46 +242,47 @@ def _no_ratios(table: ImpactTable, answer: ImpactAnswer, *, scored: bool) -> str
     return f"no impact ratios by {table.by} for {answer.answer}: {why}"
 
 
-def _swap_logit(summary: Summary, limit: float) -> Check:
-    return _swapped(summary, "max_swap_logit", limit, lambda row: row.effect, "logit")
-
-
-def _swap_probability(summary: Summary, limit: float) -> Check:
-    what = "of probability"
-    return _swapped(summary, "max_swap_probability", limit, lambda row: row.probability, what)
-
-
-def _swapped(
-    summary: Summary, rule: str, limit: float, size: Callable[[Counterfactual], float], what: str
-) -> Check:
-    worst = largest_swap(summary, size)
-    if worst is None:
-        why = "no mention was swapped; give two groups terms in a lexicon, and groups.check"
-        if summary.audited.modality != "text":
-            why = "no region was hidden; mark regions of two groups (data.spans), and groups.check"
-        why = _IMPORTED if summary.audited.task == "imported" else why
-        return not_measured(rule, why, limit)
-    within = f" in {worst.stratum}" if worst.stratum else ""
-    deed = "swapping" if worst.kind == "swap" else "hiding regions of"
-    text = f"{what} by {deed} {worst.group}, for {worst.answer}{within}"
-    return at_most(rule, abs(size(worst)), limit, text)
-
-
-def _verdicts(summary: Summary, rule: VerdictRule) -> Check:
+def _verdicts(summary: Summary, rule: VerdictRule, *, opened: bool) -> Check:
     rows = summary.groups.verdicts if summary.groups else ()
     missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
     if missing or not rows:
         why = f"no verdict on {named(missing)}; see the run's lexicon and mentions"
         return not_measured("verdicts", why if rows else _why_no_groups(summary))
     scope = [row for row in rows if row.group in (rule.groups or (row.group,))]
-    found = [row for row in scope if row.verdict in rule.forbid]
-    groups = "group has" if len(scope) == 1 else "groups have"
-    text = f"{len(found)} of {len(scope)} {groups} {' or '.join(rule.forbid)}, none allowed"
-    if found:
-        text += f": {named([f'{row.group}: {row.verdict} ({row.reasons[0]})' for row in found])}"
+    forbidden = [row for row in scope if row.mention in rule.mention or row.outcome in rule.outcome]
+    text = f"{len(forbidden)} of {counted(len(scope), 'group')} with a forbidden verdict"
+    if forbidden:
+        text += f": {named([_forbidden(row, rule) for row in forbidden])}"
+    undecided = [row.group for row in scope if _is_open(row, rule)]
+    is_open = bool(undecided) and not forbidden
+    if is_open:
+        text = f"open: {text}; not settled for {named(undecided)}"
     return Check(
-        rule="verdicts", passed=not found, measured=float(len(found)), threshold=0.0, text=text
+        rule="verdicts",
+        passed=opened if is_open else not forbidden,
+        measured=float(len(forbidden)),
+        threshold=0.0,
+        text=text,
+        open=is_open,
     )
+
+
+def _forbidden(row: GroupVerdict, rule: VerdictRule) -> str:
+    """The questions whose answers are forbidden, with the first reason of each."""
+    answers = []
+    if row.mention in rule.mention:
+        why = f" ({row.mention_reasons[0]})" if row.mention_reasons else ""
+        answers.append(f"the mention {MENTION[row.mention]}{why}")
+    if row.outcome in rule.outcome:
+        why = f" ({row.outcome_reasons[0]})" if row.outcome_reasons else ""
+        answers.append(f"outcomes {OUTCOME[row.outcome]}{why}")
+    return f"{row.group}: {' and '.join(answers)}"
+
+
+def _is_open(row: GroupVerdict, rule: VerdictRule) -> bool:
+    """Whether a question that the rule judges is not settled."""
+    mention, outcome = row.mention == "open", row.outcome == "open"
+    return (mention and bool(rule.mention)) or (outcome and bool(rule.outcome))
 
 
 def _suppressed(summary: Summary) -> Check:
@@ -339,10 +361,7 @@ _LIMITS: dict[str, Callable[[Summary, float], Check]] = {
     "max_gap_above": _gaps,
     "min_accuracy": _accuracy,
     "min_class_sensitivity": _sensitivity,
-    "min_impact_ratio": _impact,
     "min_category_ratio": _category,
-    "max_swap_logit": _swap_logit,
-    "max_swap_probability": _swap_probability,
     "max_difference": _difference,
 }
 

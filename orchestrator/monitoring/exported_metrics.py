@@ -171,17 +171,17 @@ _SCHEDULES = (
     _gauge(
         "schedule_groups_newly_flagged",
         "schedule",
-        "Groups that stand out in that run and did not in the run before",
+        "Groups whose mention newly changes predictions, or whose outcome newly differs",
         "schedule",
     ),
     _gauge(
         "schedule_groups_no_longer_flagged",
         "schedule",
-        "Groups that stood out in the run before and do not now",
+        "Groups of which either was so in the run before and is not now",
         "schedule",
     ),
     _gauge(
-        "schedule_flips_ratio",
+        "schedule_changed_predictions_ratio",
         "schedule",
         "Share of items in common with the run before that are predicted otherwise",
         "schedule",

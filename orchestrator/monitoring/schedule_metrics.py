@@ -42,7 +42,7 @@ def _put_last(samples: MetricSamples, found: LastFound) -> None:
     compared = {
         "schedule_groups_newly_flagged": found.newly,
         "schedule_groups_no_longer_flagged": found.gone,
-        "schedule_flips_ratio": found.flips,
+        "schedule_changed_predictions_ratio": found.changed,
     }
     for metric, value in compared.items():
         if value is not None:

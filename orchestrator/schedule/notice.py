@@ -8,10 +8,9 @@ from urllib.parse import quote
 
 from transexplain.addresses import check_server, read_address, shown_url
 from transexplain.errors import ConfigurationError
-from transexplain.reports.phrasing import class_phrase
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.previous_run import GroupChange, gone, newly
-from transexplain.types.findings import GroupStatistic
+from transexplain.reports.sections.previous_run import gone, newly
+from transexplain.reports.verdict_changes import Difference, shown, verdict_changes
 
 SERVE_URL = "TRANSEXPLAIN_SERVE_URL"
 #: control characters, marks that turn the direction of what follows, and lone surrogates
@@ -37,11 +36,10 @@ def notice_of(summary: Summary, schedule: str) -> Notice:
     audited, counts, previous = summary.audited, summary.counts, summary.previous
     verdict = [summary.verdict.text] if summary.verdict else []
     lines = [one.text for one in summary.headline[:_SENTENCES] if one.text not in verdict]
-    rows = [row for row in (summary.groups.rows if summary.groups else ()) if row.flagged]
-    lists = [("Flagged groups", _names(summary, rows))]
+    lists = [("Flagged groups", _names(differences(summary)))]
     if previous is not None:
-        lists.append(("Newly flagged", _names(summary, newly(previous))))
-        lists.append(("No longer flagged", _names(summary, gone(previous))))
+        lists.append(("Newly flagged", _names(newly(previous))))
+        lists.append(("No longer flagged", _names(gone(previous))))
     flagged = "; ".join(f"{heading.lower()}: {len(names)}" for heading, names in lists)
     explained = f"{counts.done:,} of {counts.total:,} items explained, {counts.failed:,} failed"
     pending = f", {counts.pending:,} not worked on" if counts.pending else ""
@@ -120,9 +118,11 @@ def lines_of(notice: Notice) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _names(
-    summary: Summary, rows: Sequence[GroupStatistic] | Sequence[GroupChange]
-) -> tuple[str, ...]:
-    classes = summary.audited.classes
-    named = {f"{row.group} for {class_phrase(row.target, row.class_name, classes)}" for row in rows}
-    return tuple(sorted(named))
+def differences(summary: Summary) -> list[Difference]:
+    """Groups whose mention changes the prediction, or whose outcome differs."""
+    verdicts = summary.groups.verdicts if summary.groups else ()
+    return shown(verdict_changes((), verdicts))
+
+
+def _names(rows: Sequence[Difference]) -> tuple[str, ...]:
+    return tuple(sorted(f"{row.group}: {row.sentence}" for row in rows))

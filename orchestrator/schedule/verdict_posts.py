@@ -10,19 +10,20 @@ from typing import Any
 
 from orchestrator.schedule import signed_post, verdict_mail
 from orchestrator.schedule.chat_bodies import slack_body, teams_body
-from orchestrator.schedule.notice import Notice, notice_of, trial_notice
+from orchestrator.schedule.notice import Notice, differences, notice_of, trial_notice
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError, WebhookError
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
+from transexplain.reports.sections.previous_run import Previous, gone, newly
 from transexplain.reports.summary import summarise
+from transexplain.reports.verdict_changes import Difference
+from transexplain.reports.verdict_changes import shown as shown_differences
 from transexplain.store import deliveries
 from transexplain.store.database import Database
 from transexplain.store.deliveries import Delivery, Receiver
 from transexplain.store.schedules import Schedule
-from transexplain.types.findings import GroupStatistic
 
 #: raised when a key changes its meaning or goes
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +77,13 @@ def _document(now: Summary, schedule: str, at: float) -> dict[str, Any]:
         "data_fingerprint": now.audited.fingerprint,
         "counts": asdict(now.counts),
         "statements": [asdict(statement) for statement in now.headline],
-        "flagged": _flagged(now),
+        "flagged": _keys(differences(now)),
         "previous": _beside(now.previous) if now.previous else None,
     }
 
 
 def _beside(previous: Previous) -> dict[str, Any]:
-    """The numbers of the run before, and which groups are newly flagged or no longer flagged."""
+    """The numbers of the run before, and which differences are new and which are gone."""
     return {
         "run": previous.run_id,
         "state": previous.state,
@@ -91,20 +92,15 @@ def _beside(previous: Previous) -> dict[str, Any]:
         "counts": asdict(previous.counts),
         "common": previous.common,
         "other_prediction": previous.other_prediction,
-        "flagged": _keys([one for one in previous.groups if one.flagged_before]),
+        "flagged": _keys(shown_differences(previous.verdicts, now=False)),
         "newly_flagged": _keys(newly(previous)),
         "no_longer_flagged": _keys(gone(previous)),
     }
 
 
-def _flagged(summary: Summary) -> list[list[str]]:
-    rows = summary.groups.rows if summary.groups else ()
-    return _keys([row for row in rows if row.flagged])
-
-
-def _keys(rows: Sequence[GroupStatistic | GroupChange]) -> list[list[str]]:
-    """(group, target, class) of every group that stands out."""
-    return sorted([row.group, row.target, row.class_name] for row in rows)
+def _keys(rows: Sequence[Difference]) -> list[list[str]]:
+    """(group, question) of every difference; the question is `mention` or `outcome`."""
+    return sorted([row.group, row.question] for row in rows)
 
 
 #: seconds that a process may take for a delivery before another tries

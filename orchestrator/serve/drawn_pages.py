@@ -27,13 +27,12 @@ _STYLES = (
     *("style.css", "evaluation.css", "sections.css"),
     *("charts.css", "cloud.css", "strategies.css"),
 )
-#: verdict on a group -> style of its tag
+#: state of a verdict or measure, or what relevance says -> style of its tag
 _TONES = {
-    "different answers": "flagged",
-    "different outcomes": "flagged",
-    "difference": "flagged",
+    **dict.fromkeys(("flagged", "changes", "differ", "outside", "difference"), "flagged"),
+    **dict.fromkeys(("clear", "does not change", "do not differ", "inside"), "clear"),
+    **dict.fromkeys(("open", "inconclusive"), "open"),
     "equivalent": "clear",
-    "inconclusive": "open",
 }
 
 

@@ -28,15 +28,19 @@ _DRIVERS = 5  #: entities that are named first
 _ITEMS = 10
 _WIDEST = 10  #: texts with swapped names, on a page
 _CONTEXT = 90  #: characters on each side of a mention
+_TABLES = (
+    *("group_verdict", "group_measure", "counterfactual_result", "outcome_result"),
+    "group_result",
+)
 _LISTS = ("raising_by_total", "lowering_by_total", "raising_by_mean", "lowering_by_mean")
 
 
 def one_group(asked: Asked) -> Answer:
-    """A group by all three kinds of evidence: swaps, rates, relevance; its strata and entities."""
+    """A group's verdict with its measures, swaps, rates and relevance; its strata and entities."""
     db, run, group = asked.db, asked.run, asked.names["group"]
     rows = {
         name: browsing.result_rows(db, name, run.id, limit=_ROWS, group_name=group)
-        for name in ("group_verdict", "counterfactual_result", "outcome_result", "group_result")
+        for name in _TABLES
     }
     entities = browsing.entities_of(db, run.id, group, _ENTITIES)
     if not entities and not any(rows.values()):
@@ -49,6 +53,10 @@ def one_group(asked: Asked) -> Answer:
             "run": run,
             "group": group,
             "verdict": next(iter(rows["group_verdict"]), None),
+            "measures": {
+                question: [row for row in rows["group_measure"] if row["question"] == question]
+                for question in ("mention", "outcome")
+            },
             "counterfactuals": rows["counterfactual_result"],
             "outcomes": rows["outcome_result"],
             "relevance": [row for row in relevance if not row["split_by"]],
@@ -56,10 +64,7 @@ def one_group(asked: Asked) -> Answer:
             "drivers": browsing.driving_entities(db, run.id, group, _DRIVERS),
             "entities": entities,
         },
-        {
-            "swaps": axis_of(rows["counterfactual_result"], "effect"),
-            "differences": axis_of(relevance, "difference"),
-        },
+        {"differences": axis_of(relevance, "difference")},
     )
 
 
@@ -111,35 +116,35 @@ def _mentions(asked: Asked, group: str, entity: str, start: int, limit: int) -> 
 
 
 def _swaps(asked: Asked, group: str, entity: str) -> dict[str, Any] | None:
-    """What the name does to answers in the place of other names; None: none were swapped."""
+    """What the name does to predictions in the place of other names; None: none were swapped."""
     db, run = asked.db, asked.run
     rows = browsing.result_rows(
         db, "counterfactual_result", run.id, limit=_ROWS, group_name=group, kind="swap"
     )
     if not rows:
         return None
-    answers = list(dict.fromkeys(row["answer"] for row in rows))
+    predictions = list(dict.fromkeys(row["prediction"] for row in rows))
     found = asked.counts.totals(db, run, asked.time_left / 2)
     texts = found.swaps(group, entity)
     return {
         "done": found.done,
         "cut": found.cut,
         "texts": len(texts),
-        "answers": [
+        "predictions": [
             {
-                "answer": answer,
+                "prediction": prediction,
                 "effect": fmean(one.changes[place] for one in texts),
-                "flips": sum(one.flips for one in texts) / sum(one.others for one in texts),
+                "changed": sum(one.changed for one in texts) / sum(one.others for one in texts),
             }
-            for place, answer in enumerate(answers)
+            for place, prediction in enumerate(predictions)
             if texts and all(place < len(one.changes) for one in texts)
         ],
         "widest": [
             {
                 "document": one.document,
                 "is_item": one.is_item,
-                "changes": dict(zip(answers, one.changes, strict=False)),
-                "flips": one.flips,
+                "changes": dict(zip(predictions, one.changes, strict=False)),
+                "changed": one.changed,
                 "others": one.others,
             }
             for one in texts[:_WIDEST]

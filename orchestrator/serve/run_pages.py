@@ -65,7 +65,7 @@ def _before(asked: Asked) -> tuple[float, str] | None:
 
 
 def one_run(asked: Asked) -> Answer:
-    """The verdict, the groups by all three kinds of evidence, and how far the run is."""
+    """The verdict, the groups by both questions and by relevance, and how far the run is."""
     db, run = asked.db, asked.run
     found = next(iter(browsing.result_rows(db, "run_result", run.id)), None)
     verdicts = browsing.result_rows(db, "group_verdict", run.id, limit=_ROWS)
@@ -93,7 +93,7 @@ def one_run(asked: Asked) -> Answer:
             "faithful": _faithful(metrics),
             "single": {one["name"]: one["value"] for one in metrics if not one["part"]},
             "relevance_of": _by_group(relevance),
-            "swaps": axis_of(verdicts, "swap_effect"),
+            "swaps": axis_of(verdicts, "probability"),
             "differences": axis_of(relevance, "difference"),
             "sections": _sections(asked),
         },
@@ -189,7 +189,7 @@ def one_audit(asked: Asked) -> Answer:
             "metrics": metrics,
         },
         {
-            "swaps": axis_of([row for some in groups.values() for row in some], "swap_effect"),
+            "swaps": axis_of([row for some in groups.values() for row in some], "probability"),
             "most_metrics": _METRICS,
             "group_chart": lambda rows, name: _group_chart(rows, list(made.values()), name),
             "metric_chart": lambda one: _metric_chart(one, list(made.values())),
@@ -214,14 +214,16 @@ def _group_chart(
     points = [
         LinePoint(
             name=f"{one['id']}, {moment(one['created'])}",
-            value=row.get("swap_effect"),
-            low=row.get("swap_effect_low"),
-            high=row.get("swap_effect_high"),
+            value=row.get("probability"),
+            low=row.get("probability_low"),
+            high=row.get("probability_high"),
         )
         for one in reversed(made)
         for row in [known.get(one["id"], {})]
     ]
-    return line_drawing(points, label=f"counterfactual effect of {name}, from the oldest run on")
+    return line_drawing(
+        points, label=f"effect of swapping {name} on a probability, from the oldest run on"
+    )
 
 
 def _metric_chart(metric: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> Markup:
@@ -251,9 +253,10 @@ def two_runs(asked: Asked) -> Answer:
             "b": after,
             "facts": _facts(asked, before, after),
             "changed": [
-                _change(pair)
+                change
                 for pair in verdicts
-                if _verdict(pair, "before") != _verdict(pair, "after")
+                for question in ("mention", "outcome")
+                if (change := _change(pair, question))["before"] != change["after"]
             ],
             "group_verdicts": verdicts,
             "metrics": _beside(asked, "run_metric", before, after, ("name", "target", "part")),
@@ -263,17 +266,14 @@ def two_runs(asked: Asked) -> Answer:
     )
 
 
-def _verdict(pair: Mapping[str, Any], side: str) -> str | None:
-    row = pair[side]
-    return None if row is None else str(row["verdict"])
-
-
-def _change(pair: Mapping[str, Any]) -> dict[str, Any]:
-    """A group whose verdict is another one than before; None: it had, or has, no verdict."""
+def _change(pair: Mapping[str, Any], question: str) -> dict[str, Any]:
+    """How either run answers a question about a group; None: it has, or had, no verdict."""
+    before, after = (row and row[question] for row in (pair["before"], pair["after"]))
     return {
         "group_name": (pair["after"] or pair["before"])["group_name"],
-        "before": _verdict(pair, "before"),
-        "after": _verdict(pair, "after"),
+        "question": question,
+        "before": before,
+        "after": after,
     }
 
 

@@ -13,6 +13,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.mention_coverage import CandidateCounts, other_spellings
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError
 from transexplain.reports.phrasing import counted
@@ -45,7 +46,10 @@ class _Seen:
         default_factory=Counter
     )  #: pictures and graphs with regions of each group
     counts: Counter[str] = field(default_factory=Counter)
+    #: mentions by entity and how they are written
+    surfaces: Counter[tuple[str, str]] = field(default_factory=Counter)
     groups: Counter[str] = field(default_factory=Counter)  #: texts that mention each group
+    words: CandidateCounts | None = None  #: None: no group has a lexicon of names
 
 
 def check_plan(
@@ -73,7 +77,9 @@ def check_plan(
     if not hits or not (seen.with_mention or randomised or regions):
         return None
     swaps = _swap_shares(plan, seen, rows, wanted, section.budget) if section else {}
+    candidates = seen.words.candidates(wanted, plan.dataset.rows / rows) if seen.words else ()
     swapped = sum(share * seen.groups[group] for group, share in swaps.items())
+    tried = sum(one.share * one.texts for one in candidates)
     return CheckPlan(
         share=min(1.0, wanted * rows / (hits * plan.dataset.rows)),
         whole=not seen.with_mention,
@@ -81,8 +87,10 @@ def check_plan(
         randomised=randomised,
         draws=(section.draws or _draws(parameters)) if section and randomised else 1,
         counts=dict(seen.counts),
+        spellings=other_spellings(plan, seen.surfaces),
         swaps=swaps,
-        swap_passes=round(swapped * plan.dataset.rows / rows * _SWAPPED),
+        swap_passes=round((swapped * _SWAPPED + tried) * plan.dataset.rows / rows),
+        candidates=candidates,
         regions=regions,
     )
 
@@ -116,7 +124,8 @@ def _draws(parameters: int) -> int:
 
 
 def _seen(plan: AuditPlan, rows: int) -> _Seen:
-    finder, seen = EntityFinder(plan), _Seen()
+    finder, seen, words = EntityFinder(plan), _Seen(), CandidateCounts(plan)
+    seen.words = words if words.is_needed else None
     named = {group.name for group in plan.groups}
     given = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
     failed: ItemFailure | None = None
@@ -127,12 +136,16 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
             continue
         read += 1
         found = finder.find(item.text, item.annotations, item.meta, item.second_at)
+        if seen.words is not None and item.text is not None:
+            slice_ = str(item.meta.get(plan.slice, "")) if plan.slice else ""
+            seen.words.add(item.text, (item.label or "", slice_), found.matches)
         marked = any(one.group in named for one in item.annotations)
         seen.with_mention += bool(found.matches)
         seen.whole += marked or bool(found.whole)
         regions = (one for one in item.annotations if one.span is None)
         seen.regions.update({one.group for one in regions} & named)
         seen.counts.update(match.entity for match in found.matches)
+        seen.surfaces.update((match.entity, match.surface) for match in found.matches)
         seen.groups.update({match.group for match in found.matches})
     if failed is not None and not read:
         raise ConfigurationError(f"groups.recogniser fails on every text: {failed.message}")

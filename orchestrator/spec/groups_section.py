@@ -1,6 +1,7 @@
 """The section `groups`: which entity groups are compared, and how."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import typer
@@ -24,6 +25,7 @@ from transexplain.types.plans import (
     AmbiguityPolicy,
     CasePolicy,
     Matching,
+    MatchPolicy,
     RecogniserPlan,
     SourceFile,
 )
@@ -59,8 +61,8 @@ class GroupsSection(Section):
     pairs: str | tuple[tuple[str, str], ...] | None = Field(
         default=None,
         description="yaml, json, csv or tsv file, or a list, of words that take each other's place "
-        "when a mention is swapped, such as [[he, she], [Thomas, Maria]]; default: "
-        "builtin:gender-pairs with the lexicon builtin:gender, else none",
+        "when a mention is swapped, such as [[he, she], [Thomas, Maria]]; default: those of "
+        "builtin:gender-pairs whose words are in two groups of a family",
     )
     second: str | None = Field(
         default=None,
@@ -93,6 +95,12 @@ class GroupsSection(Section):
     )
     case: CasePolicy = Field(
         default="smart", description="capitals of a term are needed; exact; or ignore all"
+    )
+    match: MatchPolicy = Field(
+        default="folded",
+        description="names (terms with a capital, or of a script without) are found whatever "
+        "their accents and the width of their letters, so Jose finds José, too; exact: as they "
+        "are spelled",
     )
     include: tuple[str, ...] = Field(default=(), description="names or prefixes; empty: all")
     reference: str | dict[str, str] | None = Field(
@@ -227,7 +235,10 @@ class GroupsSection(Section):
             "recogniser": self.planned_recogniser(),
             "second": self._second(groups),
             "matching": Matching(
-                ambiguous=self.ambiguous, case=self.case, column=self._planned_columns()
+                ambiguous=self.ambiguous,
+                case=self.case,
+                match=self.match,
+                column=self._planned_columns(),
             ),
             "reference": self.reference,
             "intersections": self.intersections,
@@ -279,9 +290,8 @@ class GroupsSection(Section):
 
         given = self.pairs
         if given is None:
-            used = f"{BUILTIN}gender" in self.lexicons
             terms = {term for group in groups for term in group.terms}
-            return tuple(one for one in load_pairs(SHIPPED) if used and terms.issuperset(one))
+            return _fitting((one for one in load_pairs(SHIPPED) if terms.issuperset(one)), groups)
         pairs = load_pairs(_place(given)) if isinstance(given, str) else given
         try:
             return checked_pairs(pairs, groups)
@@ -292,6 +302,17 @@ class GroupsSection(Section):
         """As a plan has them: one column alone is a text, as it was before there were several."""
         columns = self.columns
         return columns if len(columns) > 1 else columns[0] if columns else None
+
+
+def _fitting(pairs: "Iterable[Pair]", groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
+    """Those that can be swapped between the groups."""
+    from transexplain.analysis.groups.swap_pairs import checked_pairs
+
+    found: list[Pair] = []
+    for pair in pairs:
+        with suppress(LexiconError):
+            found += checked_pairs([pair], groups)
+    return tuple(found)
 
 
 def is_in(name: str, wanted: str) -> bool:

@@ -18,7 +18,7 @@ from orchestrator.spec import load_spec
 from transexplain.analysis.groups.mention_ablation import ablations_of
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.explained_shard import explain_shard
-from transexplain.auditing.mention_changes import without
+from transexplain.auditing.mention_ablations import without
 from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
 from transexplain.types.plans import Shard

@@ -17,8 +17,8 @@ SEEDS = range(int(os.environ.get("TRANSEXPLAIN_SEEDS", "4")))
 def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
     printed: list[str] = []
     verdict = run_demo(tmp_path, 0, say=printed.append)
-    assert verdict == Verdict(planted_found=True, unbiased_flagged=())
-    assert "was found; unbiased groups flagged: none" in printed[-1]
+    assert verdict == Verdict(planted_found=True, unbiased_flagged=(), unbiased_open=())
+    assert "was found; unbiased groups flagged: none; mention still open for: none" in printed[-1]
     assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
     assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
 
@@ -38,10 +38,12 @@ def test_training_seeds_do_not_change_the_verdict(
         verdicts.append(judge(audit(text_spec(demo), settings, folder, lambda line: None), demo))
     planted = sum(verdict.planted_found for verdict in verdicts)
     unbiased = sum(bool(verdict.unbiased_flagged) for verdict in verdicts)
+    opened = sum(bool(verdict.unbiased_open) for verdict in verdicts)
     with capsys.disabled():
         print(  # noqa: T201
             f"\nover {len(SEEDS)} training seeds: planted group found {planted} times, "
-            f"an unbiased group flagged {unbiased} times"
+            f"an unbiased group flagged {unbiased} times, its mention left open {opened} times"
         )
     assert planted == len(SEEDS)
+    assert opened == 0, "480 texts settle whether the mention changes the prediction"
     assert unbiased <= 1, "at most 5 % are flagged where swapping does nothing beyond 0.1 logit"

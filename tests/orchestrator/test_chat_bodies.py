@@ -14,6 +14,7 @@ from report_samples import ANNS, WORTH, biased_run
 
 from orchestrator.schedule.chat_bodies import slack_body, teams_body
 from orchestrator.schedule.notice import Notice, lines_of, notice_of, run_link, shortened
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
 from transexplain.reports.summary import summarise
 
@@ -168,14 +169,14 @@ def test_the_notice_of_a_run_says_what_is_flagged_and_what_changed(
         with monkeypatch.context() as patch:
             for name in ANNS:
                 patch.setitem(WORTH, name, 0.01)
-            unbiased = biased_run(db)
+            unbiased = biased_run(db, checked=ControlResults())
         run_id = biased_run(db, previous=unbiased)
         summary = summarise(db, run_id, gallery=0)
         made, alone = notice_of(summary, "nightly"), notice_of(summarise(db, unbiased), "nightly")
     assert summary.verdict is not None
     assert made.sentences[0] == summary.verdict.text
     assert len(made.sentences) == len(set(made.sentences)) == 4
-    names = ("anns for positive", "bobs for positive")
+    names = tuple(f"{group}: the mention changes the prediction" for group in ("anns", "bobs"))
     assert made.lists == (("Flagged groups", names), ("Newly flagged", names))
     assert made.counts == (
         "Flagged groups: 2; newly flagged: 2; no longer flagged: 0. "

@@ -127,13 +127,13 @@ def finished(kind: str, env: dict[str, str], folder: Path) -> None:
     first = found["audited"]["run_id"]
     run_here(env, folder, "run", str(audit_of(kind, folder, seed=1)))
     compared = json.loads(run_here(env, folder, "compare", first, "latest", "--json"))
-    flips = compared["predictions"]["flips"]
+    flips = compared["predictions"]["changed"]
     assert flips > 0
     changes = compared["predictions"]["found"]
     assert bool(changes) == (kind in ("tokens", "answers"))
     for one in changes:
         assert 0 <= one["same"] + one["renamed"] <= min(one["before"], one["after"])
-    policy = f"drift: {{against: {first}, max_flips: 0.0001, force: true}}\n"
+    policy = f"drift: {{against: {first}, max_changed_predictions: 0.0001, force: true}}\n"
     (folder / "policy.yaml").write_text(policy)
     printed = run_here(env, folder, "gate", "latest", "--policy", "policy.yaml", code=1)
     assert f"{flips / 40:.3g} of 40 common items" in " ".join(printed.split()), printed

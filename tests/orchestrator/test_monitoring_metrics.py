@@ -318,18 +318,19 @@ def test_a_schedule_says_what_its_last_finished_run_found(db: Database, prepared
     fired(db, prepared, "often", 1000.0, groups_newly_flagged=9.0)
     last = fired(
         db, prepared, "often", 2000.0,
-        groups_newly_flagged=2.0, groups_no_longer_flagged=0.0, flips=0.25, accuracy=0.5,
+        groups_newly_flagged=2.0, groups_no_longer_flagged=0.0, changed_predictions=0.25,
+        accuracy=0.5,
     )  # fmt: skip
     seen = scrape(db)
     assert seen["schedule_last_run_info", "often", last, "flagged"] == 1
     assert seen["schedule_last_run_timestamp_seconds", "often"] == 2005.0
     assert seen["schedule_groups_newly_flagged", "often"] == 2
     assert seen["schedule_groups_no_longer_flagged", "often"] == 0
-    assert seen["schedule_flips_ratio", "often"] == 0.25
+    assert seen["schedule_changed_predictions_ratio", "often"] == 0.25
     first = fired(db, prepared, "often", 3000.0)
     seen = scrape(db)
     assert seen["schedule_last_run_info", "often", first, "flagged"] == 1
-    assert ("schedule_flips_ratio", "often") not in seen, "there was no run before"
+    assert ("schedule_changed_predictions_ratio", "often") not in seen, "there was no run before"
 
 
 def test_a_plan_is_read_once(
@@ -382,17 +383,24 @@ def test_a_role_that_only_reads_is_told_all_but_failures(
 def test_two_groups_newly_flagged_are_a_metric_of_the_run() -> None:
     from transexplain.reports.run_metrics import _counts
     from transexplain.reports.sections.item_fates import Counts
-    from transexplain.reports.sections.previous_run import GroupChange, Previous
+    from transexplain.reports.sections.previous_run import Previous
+    from transexplain.reports.verdict_changes import VerdictChange
 
-    def change(group: str, before: bool, now: bool) -> GroupChange:
-        known = {"target": "predicted", "class_name": "good", "before": 0.1, "now": 0.1}
-        return GroupChange(group=group, flagged_before=before, flagged_now=now, **known)  # type: ignore[arg-type]
+    def change(group: str, *, before: bool, now: bool) -> VerdictChange:
+        return VerdictChange(
+            group=group,
+            mention_before="changes" if before else "open",
+            mention_after="changes" if now else "does not change",
+            outcome_before="open",
+            outcome_after="differ" if now and not before else "open",
+            turned=False,
+        )
 
     changes = (
-        change("a", False, True), change("a", False, True), change("b", False, True),
-        change("c", True, False), change("d", True, True),
+        change("a", before=False, now=True), change("b", before=False, now=True),
+        change("c", before=True, now=False), change("d", before=True, now=True),
     )  # fmt: skip
-    previous = Mock(spec=Previous, groups=changes, common=8, other_prediction=2)
+    previous = Mock(spec=Previous, verdicts=changes, common=8, other_prediction=2)
     counts = Counts(
         total=8, done=8, failed=0, pending=0, dead_shards=0, truncated=0, labelled=0, correct=0,
         accuracy=None,
@@ -400,6 +408,6 @@ def test_two_groups_newly_flagged_are_a_metric_of_the_run() -> None:
     summary = Mock(previous=previous, counts=counts)
     found = {one.name: one.value for one in _counts(summary)}
     assert (found["groups_newly_flagged"], found["groups_no_longer_flagged"]) == (2, 1)
-    assert found["flips"] == 0.25
+    assert found["changed_predictions"] == 0.25
     summary.previous = None
     assert "groups_newly_flagged" not in {one.name for one in _counts(summary)}

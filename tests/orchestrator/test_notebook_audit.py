@@ -80,7 +80,8 @@ def test_the_result_holds_verdict_groups_and_report(pair: tuple[Any, Any], tmp_p
     )
     table = found.groups
     assert list(table["group"]) == ["things", "praise"]
-    assert set(table["verdict"]) <= {"inconclusive", "equivalent"}
+    assert set(table["state"]) == {"open"}
+    assert set(table["mention"]) | set(table["outcome"]) <= {"open", "does not change"}
     assert list(table["items"]) == [
         sum(any(word in text.split() for word in GROUPS[group]) for text, _ in ROWS)
         for group in GROUPS
@@ -95,13 +96,13 @@ def test_the_result_holds_verdict_groups_and_report(pair: tuple[Any, Any], tmp_p
 
 def test_without_groups_the_table_is_empty(model: Any) -> None:
     found = audited(model, texts(4))
-    assert found.groups.empty and "verdict" in found.groups.columns
+    assert found.groups.empty and {"mention", "outcome"} <= set(found.groups.columns)
     assert "<table" not in found._repr_html_()
 
 
 def test_a_group_that_nobody_mentions_has_a_row(model: Any) -> None:
     found = audited(model, texts(12), groups={"a": ["zebra"], "b": ["yak"]})
-    assert dict(zip(found.groups["group"], found.groups["verdict"], strict=True)) == {
+    assert dict(zip(found.groups["group"], found.groups["state"], strict=True)) == {
         "a": "never mentioned",
         "b": "never mentioned",
     }

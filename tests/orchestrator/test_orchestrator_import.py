@@ -191,7 +191,11 @@ def test_compare_gate_strategies_and_matches(
     second = report(call)["audited"]["run_id"]
     code, printed = call("compare", first, second, "--json")
     compared = json.loads(printed)
-    assert (code, compared["predictions"]["common"], compared["predictions"]["flips"]) == (0, 40, 0)
+    assert (code, compared["predictions"]["common"], compared["predictions"]["changed"]) == (
+        0,
+        40,
+        0,
+    )
     assert not compared["disparities"], "one corpus, other scores"
     assert not any("audited the same model" in one["text"] for one in compared["headline"])
     (tmp_path / "policy.yaml").write_text("max_failed: 0\nmax_gap_above: 0\n", encoding="utf-8")
@@ -228,7 +232,7 @@ def test_predictions_that_turned_without_logits(
     ids = [one["run_id"] for one in json.loads(call("status", "--json")[1])]
     code, printed = call("compare", ids[1], ids[0], "--json")
     assert code == 0, printed
-    assert json.loads(printed)["predictions"]["flips"] == 40
+    assert json.loads(printed)["predictions"]["changed"] == 40
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,8 @@ def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any
         assert connection.execute(select(outcome_result)).first() is None
         rows = connection.execute(select(counterfactual_result.c.flips)).scalars().all()
     assert rows and set(rows) == {None}
-    (tmp_path / "gate.yaml").write_text("min_impact_ratio: 0.8\nmax_swap_logit: 1000\n")
+    (tmp_path / "gate.yaml").write_text("max_rate_difference: 0.1\nmax_swap_logit: 1000\n")
     code, printed = call("gate", "--policy", "gate.yaml")
-    assert code == 1 and "FAIL  min_impact_ratio  not measured" in printed
+    assert code == 1 and "FAIL  max_rate_difference  not measured" in printed
     assert "has no rates; take max_swap_logit" in " ".join(printed.split())
     assert "PASS  max_swap_logit" in printed

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 import yaml
-from additive_texts import TARGET, Text, World
+from additive_texts import CLASSES, TARGET, Text, World
 
 pytestmark = pytest.mark.exhaustive
 
@@ -18,7 +18,7 @@ Way = Literal["run", "import"]
 
 EXAMPLE = Path(__file__).parents[2] / "examples/policy.yaml"
 #: of the example's rules, those on groups
-RULES = ("verdicts", "min_impact_ratio", "max_swap_logit", "forbid_suppressed", "forbid_gaps")
+RULES = ("verdicts", "max_rate_difference", "max_swap_logit", "forbid_suppressed", "forbid_gaps")
 NO_SWAPS = "no mention was swapped: the attributions were imported"
 
 FIRST, SECOND = "people/first", "people/second"
@@ -30,7 +30,6 @@ GOOD = ("careful", "punctual", "skilled", "patient", "honest", "diligent", "able
 BAD = ("careless", "late", "clumsy", "rude", "evasive", "idle", "hasty", "sloppy")
 WORTH = {**dict.fromkeys(GOOD, 0.8), **dict.fromkeys(BAD, -0.8)}
 POSTS = ("office", "workshop")
-EVEN = {(FIRST, post): (45, 75) for post in POSTS} | {(SECOND, post): (45, 75) for post in POSTS}
 
 
 def world(
@@ -80,9 +79,15 @@ class Audit:
         return dict(found)
 
     @property
+    def answers(self) -> tuple[str, str]:
+        """The states of the mention and the outcome."""
+        return self.first["mention"], self.first["outcome"]
+
+    @property
     def reasons(self) -> str:
-        """Of this verdict."""
-        return "; ".join(self.first["reasons"])
+        """Of this verdict, its notes among them."""
+        keys = ("mention_reasons", "outcome_reasons", "notes")
+        return "; ".join(reason for key in keys for reason in self.first[key])
 
     @property
     def broken(self) -> set[str]:
@@ -132,18 +137,32 @@ def gate(call: Call, folder: Path) -> tuple[dict[str, bool], int]:
 both_ways = pytest.mark.parametrize("way", ["run", "import"])
 
 
-@both_ways
-def test_rates_far_apart_are_different_outcomes(audit: Audited, way: Way) -> None:
+def measure(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """The measure of this name of a row of swaps or rates."""
+    (found,) = [one for one in row["measures"] if one["name"] == name]
+    return dict(found)
+
+
+def test_rates_far_apart_differ_by_run(audit: Audited) -> None:
     """8 of 120 against 87 of 120, by what stands beside the names."""
     made = world({(FIRST, "office"): (8, 120), (SECOND, "office"): (87, 120)})
-    found = audit(made, way)
-    assert (found.first["verdict"], found.kind, found.gate) == ("different outcomes", "flagged", 1)
-    assert found.top.startswith("Different outcomes for people/first:")
+    found = audit(made, "run")
+    assert (found.answers, found.kind, found.gate) == (
+        ("does not change", "differ"),
+        "flagged",
+        1,
+    )
     assert "6.7 % of 120 items" in found.top and "72.5 % of 120" in found.top
-    assert found.first["outcome"]["impact_ratio"] == pytest.approx(8 / 87)
-    assert found.broken >= {"verdicts", "min_impact_ratio"}
-    because = "swapping its mentions does not explain it" if way == "run" else "is not known"
-    assert because in found.reasons
+    assert found.first["rates"]["impact_ratio"] == pytest.approx(8 / 87)
+    assert "verdicts" in found.broken
+    assert "swapping its mentions does not explain it" in found.reasons
+
+
+def test_rates_far_apart_differ_by_import(audit: Audited) -> None:
+    made = world({(FIRST, "office"): (8, 120), (SECOND, "office"): (87, 120)})
+    found = audit(made, "import")
+    assert (found.answers, found.kind, found.gate) == (("open", "differ"), "flagged", 1)
+    assert "is not known" in found.reasons
 
 
 def turning() -> World:
@@ -158,61 +177,50 @@ SLICED = ("groups.slice=post", "data.meta=[post]")
 
 
 @pytest.mark.parametrize("settings", [(), SLICED])
-def test_effects_that_cancel_out_are_found_by_run(
-    audit: Audited, settings: tuple[str, ...]
-) -> None:
+def test_effects_that_cancel_out_are_seen_by_run(audit: Audited, settings: tuple[str, ...]) -> None:
     found = audit(turning(), "run", *settings)
-    assert (found.first["verdict"], found.kind, found.gate) == ("different answers", "flagged", 1)
-    assert "moves invited by 1.00 logit up or down, depending on the text" in found.top
-    outcome = found.first["outcome"]
-    assert (outcome["stratum"], outcome["impact_ratio"]) == ("", 1.0), "rates alone say nothing"
+    assert (found.first["mention"], found.kind, found.gate) == ("changes", "flagged", 1)
     assert "verdicts" in found.broken
-    rows = found.report["groups"]["counterfactuals"]
-    effects = {row["stratum"]: row["effect"] for row in rows}
-    assert abs(effects.pop("")) < 0.3
+    rows = {row["stratum"]: row for row in found.report["groups"]["counterfactuals"]}
+    everywhere = rows.pop("")
+    assert abs(everywhere["effect"]) < 0.3
+    assert measure(everywhere, "spread")["value"] == pytest.approx(1.0, abs=0.05)
+    assert measure(everywhere, "spread")["state"] == "outside"
     if settings:
+        effects = {stratum: row["effect"] for stratum, row in rows.items()}
         assert effects == pytest.approx({"office": 1.0, "workshop": -1.0}, abs=0.01)
-        assert "+1.00 logit in office, \N{MINUS SIGN}1.00 logit in workshop" in found.reasons
-        assert found.broken >= {"max_swap_logit", "min_impact_ratio"}
+        assert {measure(row, "logit")["state"] for row in rows.values()} == {"outside"}
+        assert "max_swap_logit" in found.broken
 
 
-def test_effects_that_cancel_out_are_found_by_import_in_their_strata(audit: Audited) -> None:
+def test_effects_that_cancel_out_are_seen_by_import_in_their_strata(audit: Audited) -> None:
     found = audit(turning(), "import", *SLICED)
-    assert (found.first["verdict"], found.kind, found.gate) == (
-        "different outcomes",
-        "flagged",
-        1,
-    )
-    assert found.first["stratum"] in POSTS and "60 items in " in found.top
-    assert found.broken >= {"verdicts", "min_impact_ratio"}
+    assert (found.answers, found.kind, found.gate) == (("open", "differ"), "flagged", 1)
+    assert found.first["rates"]["stratum"] in POSTS
     assert "what differs most between their items" not in found.reasons, "by no word"
 
 
 def test_effects_that_cancel_out_are_not_clear_by_import_without_strata(audit: Audited) -> None:
     found = audit(turning(), "import")
-    assert (found.first["verdict"], found.kind, found.gate) == ("inconclusive", "unknown", 1)
+    assert (found.first["mention"], found.kind) == ("open", "unknown")
     assert NO_SWAPS in found.top
 
 
-@both_ways
-def test_four_names_of_a_large_effect_are_never_clear(audit: Audited, way: Way) -> None:
-    """Too few for a comparison of relevance; answers and rates are compared all the same."""
+def test_four_names_of_a_large_effect_are_never_clear(audit: Audited) -> None:
+    """Too few for a comparison of relevance; swaps and rates are compared all the same."""
     names = {FIRST: NAMES[FIRST][:4], SECOND: NAMES[SECOND]}
     counts = {(group, "office"): (30, 60) for group in NAMES}
     made = world(counts, names, worth={**WORTH, **dict.fromkeys(names[FIRST], -2.0)})
-    found = audit(made, way)
+    found = audit(made, "run")
     rows = [row for row in found.report["groups"]["rows"] if row["group"] == FIRST]
     assert {row["verdict"] for row in rows} == {"suppressed"}
-    word = "different answers" if way == "run" else "different outcomes"
-    assert (found.first["verdict"], found.kind, found.gate) == (word, "flagged", 1)
+    assert (found.first["mention"], found.kind, found.gate) == ("changes", "flagged", 1)
     assert found.first["missing"] == ["it has too few entities for a comparison of relevance"]
     assert found.broken >= {"verdicts", "forbid_suppressed", "forbid_gaps", "max_swap_logit"}
-    if way == "run":
-        assert "moves invited by \N{MINUS SIGN}2.00 logit" in found.top
+    assert found.first["counterfactual"]["effect"] == pytest.approx(-2.0, abs=0.01)
 
 
-@both_ways
-def test_a_proxy_word_is_different_outcomes_and_is_named(audit: Audited, way: Way) -> None:
+def proxy() -> World:
     """8.8 % against 51.3 %: by where the people of the first group live."""
     counts = {
         (FIRST, "southbank"): (40, 68),
@@ -220,16 +228,79 @@ def test_a_proxy_word_is_different_outcomes_and_is_named(audit: Audited, way: Wa
         (SECOND, "southbank"): (7, 12),
         (SECOND, "northside"): (41, 68),
     }
-    found = audit(world(counts, worth={**WORTH, "southbank": -2.0}), way)
-    assert (found.first["verdict"], found.kind, found.gate) == ("different outcomes", "flagged", 1)
-    outcome = found.first["outcome"]
-    rates = [outcome[side]["selected"]["count"] for side in ("own", "other")]
-    assert rates == [7, 41], "of 80 each"
-    assert "southbank (85 % against 15 % of items, \N{MINUS SIGN}1.40 logit)" in found.reasons
-    assert found.reasons.endswith("\N{MINUS SIGN}1.40 logit)"), "and no other word"
+    return world(counts, worth={**WORTH, "southbank": -2.0})
+
+
+@pytest.mark.parametrize(
+    "target", ["contrast:invited-rejected", "contrast:rejected-invited", "predicted"]
+)
+def test_a_proxy_word_makes_outcomes_differ_whichever_class_is_named(
+    audit: Audited, target: str
+) -> None:
+    found = audit(proxy(), "run", f"targets={target}")
+    assert (found.answers, found.kind, found.gate) == (
+        ("does not change", "differ"),
+        "flagged",
+        1,
+    )
+    rates = found.first["rates"]
+    invited = [rates[side]["selected"]["count"] for side in ("own", "other")]
+    assert invited in ([7, 41], [73, 39]), "of 80 each, of either class"
+    assert abs(measure(rates, "rate")["value"]) == pytest.approx(34 / 80)
+    assert "southbank (85 % against 15 % of items" in found.reasons
     (proxies,) = found.report["groups"]["proxies"]
     assert proxies["words"][0]["word"] == "southbank"
-    assert found.broken >= {"verdicts", "min_impact_ratio"}
+
+
+def test_a_proxy_word_is_named_by_import(audit: Audited) -> None:
+    found = audit(proxy(), "import")
+    assert (found.answers, found.gate) == (("open", "differ"), 1)
+    assert "southbank (85 % against 15 % of items" in found.reasons
+
+
+def test_predictions_that_change_decide_although_logits_are_small(audit: Audited) -> None:
+    """Decisions near the border: names move them by 0.06 logit, and a fifth turn over."""
+    names = {**dict.fromkeys(NAMES[FIRST], -0.04), **dict.fromkeys(NAMES[SECOND], 0.04)}
+    worth = {word: value / 20 for word, value in WORTH.items()} | names
+    found = audit(world({(group, "office"): (60, 120) for group in NAMES}, worth=worth), "run")
+    swap = found.first["counterfactual"]
+    assert abs(swap["effect"]) < 0.1 and swap["changed_across"] > 0.2
+    assert measure(swap, "changed")["state"] == "outside"
+    assert measure(swap, "logit")["state"] != "outside"
+    assert (found.first["mention"], found.gate) == ("changes", 1)
+
+
+def test_predictions_that_equal_labels_are_explained_by_them_and_still_differ(
+    audit: Audited,
+) -> None:
+    """Base rates: 20 % and 70 % of the groups are labelled invited, and the model is right."""
+    made = world({(FIRST, "office"): (24, 120), (SECOND, "office"): (84, 120)})
+    texts = [
+        replace(
+            text,
+            columns={**text.columns, "label": CLASSES[sum(made.scores(text)) > 0]},
+        )
+        for text in made.texts
+    ]
+    found = audit(replace(made, texts=texts), "run", "data.label=label")
+    assert found.answers == ("does not change", "differ")
+    assert "the labels differ as the predictions do (20.0 % and 70.0 %)" in found.reasons
+    states = {one["name"]: one["state"] for one in found.first["rates"]["measures"]}
+    assert states["rate"] == "outside"
+    assert {states["true positive rate"], states["false positive rate"]} <= {"inside", "open"}
+
+
+def test_a_difference_between_strata_alone_is_noted(audit: Audited) -> None:
+    """Simpson: a tenth in the office, where the first group is, and half in the workshop."""
+    counts = {
+        (FIRST, "office"): (15, 150),
+        (SECOND, "office"): (3, 30),
+        (FIRST, "workshop"): (15, 30),
+        (SECOND, "workshop"): (75, 150),
+    }
+    found = audit(world(counts), "run", *SLICED)
+    assert found.answers == ("does not change", "differ")
+    assert "the difference is between strata, not within them" in found.reasons
 
 
 @both_ways
@@ -237,25 +308,28 @@ def test_an_unbiased_model_is_not_flagged_and_few_items_are_not_clear(
     audit: Audited, way: Way
 ) -> None:
     found = audit(world({(group, "office"): (15, 30) for group in NAMES}), way)
-    assert (found.first["verdict"], found.kind) == ("inconclusive", "unknown")
-    assert "about 605 items that mention it would settle it" in found.top
-    assert (NO_SWAPS in found.top) == (way == "import")
-    assert "verdicts" not in found.broken and "min_impact_ratio" not in found.broken
-    assert found.gate == (way == "import"), "what was not measured was not kept"
+    assert (found.first["outcome"], found.kind) == ("open", "unknown")
+    assert (NO_SWAPS in found.reasons) == (way == "import")
+    assert "verdicts" not in found.broken
+
+
+def test_an_unbiased_model_is_cleared_of_the_mention_by_480_texts(audit: Audited) -> None:
+    found = audit(world({(group, post): (60, 120) for group in NAMES for post in POSTS}), "run")
+    assert found.first["mention"] == "does not change"
+    assert found.first["counterfactual"]["effect"] == pytest.approx(0.0, abs=0.01)
+    assert (found.gate, found.broken) == (0, set())
 
 
 def test_an_unbiased_model_with_enough_items_is_clear(audit: Audited) -> None:
-    found = audit(world(EVEN), "run")
-    assert (found.first["verdict"], found.kind) == ("equivalent", "clear")
-    assert found.top.startswith("The group gets the same answers as its reference")
+    found = audit(world({(group, "office"): (2000, 4000) for group in NAMES}), "run")
+    assert (found.answers, found.kind) == (("does not change", "do not differ"), "clear")
     assert (found.gate, found.broken) == (0, set())
 
 
 def test_no_import_is_clear_however_large(audit: Audited) -> None:
-    found = audit(world(EVEN), "import")
-    assert (found.first["verdict"], found.kind) == ("inconclusive", "unknown")
+    found = audit(world({(group, "office"): (2000, 4000) for group in NAMES}), "import")
+    assert (found.answers, found.kind) == (("open", "do not differ"), "unknown")
     assert NO_SWAPS in found.top
-    assert (found.gate, found.broken) == (1, {"max_swap_logit"})
 
 
 def small(**columns: Callable[[int], str]) -> World:
@@ -282,14 +356,13 @@ def test_templates_of_one_row_are_reported(audit: Audited, way: Way) -> None:
 def test_clusters_that_are_all_one_are_reported(audit: Audited, way: Way) -> None:
     found = audit(small(author=lambda _: "one"), way, "data.cluster=author")
     assert "all rows are one cluster by data.cluster ('author')" in found.printed
-    assert (found.first["verdict"], found.kind) == ("inconclusive", "unknown")
+    assert (found.answers, found.kind) == (("open", "open"), "unknown")
     assert found.report["groups"]["outcomes"][0]["own"]["selected"]["interval"] == [0.0, 1.0]
     assert found.first["missing"] == [
         "relevance was not compared: all mentions of a side are in one cluster"
     ]
     if way == "run":
-        assert "the 48 texts that were changed are one cluster: no interval" in found.top
-    assert found.gate == 1
+        assert "the 48 texts that were changed are one cluster: no interval" in found.reasons
 
 
 @both_ways
@@ -299,9 +372,9 @@ def test_a_reference_that_is_never_mentioned_is_reported(audit: Audited, way: Wa
     assert "Nothing was compared with people/second: the reference is never mentioned." in (
         found.printed
     )
-    assert (found.first["verdict"], found.kind, found.gate) == ("inconclusive", "unknown", 1)
+    assert (found.answers, found.kind) == (("open", "open"), "unknown")
     assert (
-        "no item mentions its reference (people/second), so rates were not compared"
+        "there are no items of its reference (people/second), so rates were not compared"
         in found.reasons
     )
 
@@ -312,10 +385,10 @@ def test_classes_without_positives_are_dashes(audit: Audited, way: Way, tmp_path
     made = replace(small(label=lambda _: "rejected"), worth={**WORTH, "office": -2.5})
     found = audit(made, way)
     (outcome,) = found.report["groups"]["outcomes"]
-    assert (outcome["impact_ratio"], outcome["ratio_interval"]) == (None, None)
+    assert outcome["impact_ratio"] is None
     assert outcome["own"]["true_positive"] is None
     assert outcome["own"]["false_positive"]["count"] == 0
-    assert found.first["verdict"] == "inconclusive", "0 of 24 may be 12 of 100"
+    assert found.first["outcome"] == "open", "0 of 24 may be 12 of 100"
     (page,) = (tmp_path / "audits").glob("*.html")
     document = page.read_text(encoding="utf-8")
     assert '<td class="num c-diff" data-name="True positives">\u2013</td>' in document

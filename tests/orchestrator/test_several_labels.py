@@ -181,9 +181,9 @@ def test_an_audit_of_several_labels_from_plan_to_gate(call: Call, tmp_path: Path
     code, printed = call("compare", first, "latest", "--json")
     assert code == 0, printed
     compared = json.loads(printed)["predictions"]
-    flipped = compared["flips"]
+    flipped = compared["changed"]
     assert flipped and any(" + " in one["before"] + one["after"] for one in compared["shown"])
-    policy = f"drift: {{against: {first}, max_flips: 0.01, force: true}}\n"
+    policy = f"drift: {{against: {first}, max_changed_predictions: 0.01, force: true}}\n"
     (tmp_path / "policy.yaml").write_text(policy)
     code, printed = call("gate", "latest", "--policy", "policy.yaml")
     assert code == 1 and f"{flipped / 40:.3g} of 40 common items" in printed, printed

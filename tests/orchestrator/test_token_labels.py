@@ -143,14 +143,14 @@ def outcomes_of(call: Call, group: str) -> dict[str, Any]:
     report = json.loads(call("report", "latest", "--json")[1])
     assert "The model labels tokens" in json.dumps(report["notes"])
     found = report["groups"]["outcomes"]
-    return {one["answer"]: one for one in found if one["group"] == group and not one["stratum"]}
+    return {one["prediction"]: one for one in found if one["group"] == group and not one["stratum"]}
 
 
 @pytest.mark.exhaustive
 def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> None:
     path = str(audit(tmp_path))
     code, printed = call("run", path)
-    assert code == 0 and "entities that mention it" in printed, printed
+    assert code == 0 and "of 32 entities predicted as PER that mention things" in printed, printed
     assert "the entities of a changed text are others" in printed
     model = te.load_model(str(tmp_path / "model"))
     things = {"film", "goods", "x"}
@@ -178,9 +178,9 @@ def test_an_audit_of_entities_from_plan_to_gate(call: Call, tmp_path: Path) -> N
     assert call("run", str(audit(tmp_path, 1)))[0] == 0
     code, printed = call("compare", first, "latest", "--json")
     assert code == 0, printed
-    flipped = json.loads(printed)["predictions"]["flips"]
+    flipped = json.loads(printed)["predictions"]["changed"]
     assert flipped > 0
-    policy = f"drift: {{against: {first}, max_flips: 0.0001, force: true}}\n"
+    policy = f"drift: {{against: {first}, max_changed_predictions: 0.0001, force: true}}\n"
     (tmp_path / "policy.yaml").write_text(policy)
     code, printed = call("gate", "latest", "--policy", "policy.yaml")
     assert code == 1 and f"{flipped / 40:.3g} of 40 common items" in printed, printed

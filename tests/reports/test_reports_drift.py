@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +27,12 @@ from report_samples import (
 )
 from test_reports_summary import image_run
 
+from transexplain.analysis.groups.answers import answer_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports import DRIFT_REPORTS
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.runs_compared.compared_items import LEAST, agreement
+from transexplain.reports.runs_compared.compared_rates import RateTotals
 from transexplain.reports.runs_compared.comparison_formats import schema
 from transexplain.reports.runs_compared.comparison_headline import gone, newly
 from transexplain.reports.runs_compared.comparison_summary import mcnemar_p, mean_over_items
@@ -59,7 +62,7 @@ def before(db: Database) -> str:
 
 def test_predictions_worked_by_hand(db: Database, before: str) -> None:
     found = compare_runs(db, before, biased_run(db)).predictions
-    assert (found.common, found.flips) == (36, 12), "the texts with `bad`"
+    assert (found.common, found.changed) == (36, 12), "the texts with `bad`"
     assert [(one.before, one.after, one.items) for one in found.counts] == [
         ("positive", "negative", 12)
     ]
@@ -108,7 +111,42 @@ def test_groups_worked_by_hand(db: Database, before: str) -> None:
     assert newly(summary.groups) == gone(summary.groups) != []
     printed = " ".join(one.text for one in summary.headline)
     assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in printed
-    assert "Newly different from the reference: anns and bobs." in printed
+    relevance = [one for one in summary.headline if one.text.startswith("The relevance of")]
+    assert relevance and {one.kind for one in relevance} == {"fact"}, "no measure of harm"
+    assert summary.headline[-len(relevance) :] == tuple(relevance), "it comes last"
+
+
+def test_rates_of_groups_are_paired_by_item(db: Database, before: str) -> None:
+    """All 18 items of either group were positive, and the 6 with `bad` are not now."""
+    summary = compare_runs(db, before, biased_run(db))
+    assert summary.groups is not None
+    rows = {row.group: row for row in summary.groups.rates}
+    assert rows.keys() == {"anns", "bobs"}
+    for row in rows.values():
+        assert (row.prediction, row.items) == ("positive", 18)
+        assert (row.before, row.after) == pytest.approx((1.0, 12 / 18))
+        assert row.measure.value == pytest.approx(-1 / 3)
+        low, high = row.measure.interval or (0.0, 0.0)
+        assert -1 / 3 > low > -0.6 and -0.05 > high > -1 / 3
+    first = next(one for one in summary.headline if one.kind != "problem")
+    assert "100.0" in first.text and "66.7" in first.text
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_items_that_are_alike_make_the_interval_of_a_rate_wider(size: int) -> None:
+    """200 items of 400 change; by themselves, or twenty at a time."""
+    totals, clusters = RateTotals(), []
+    for number in range(400 // size):
+        after = CLASSES[number % 2]
+        for _ in range(size):
+            totals.add(["anns"], CLASSES[1], after)
+        clusters.append((Counter({CLASSES[1]: size}), Counter({after: size})))
+    answer = answer_of("positive", (1,), 2, several=False)
+    (row,) = totals.rows([answer], CLASSES, 0.05, clusters={"anns": clusters} if size > 1 else {})
+    low, high = row.measure.interval or (0.0, 0.0)
+    assert (row.before, row.after) == (1.0, 0.5)
+    known = 2 * 1.96 * (0.25 / (400 / size)) ** 0.5
+    assert high - low == pytest.approx(known, rel=0.25)
 
 
 def test_paired_means_are_those_of_the_runs_where_the_target_is_fixed(
@@ -173,7 +211,7 @@ def test_other_texts_under_the_same_id_are_no_pair(db: Database) -> None:
     found = compare_runs(db, *ids, force=True)
     reported = found.predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == (4, 2, 0)
-    assert (reported.flips, reported.lost, reported.labelled) == (0, 0, 4)
+    assert (reported.changed, reported.lost, reported.labelled) == (0, 0, 4)
     (change,) = found.changes
     assert change.items == 4
     assert change.agreement is not None
@@ -230,7 +268,7 @@ def dataset(rows: int, digest: str) -> DatasetRef:
 
 def unchanged(found: DriftSummary, items: int, forced: int = 0) -> None:
     assert len(found.disparities) == forced
-    assert (found.predictions.common, found.predictions.flips) == (items, 0)
+    assert (found.predictions.common, found.predictions.changed) == (items, 0)
     assert (found.predictions.p, found.other_class) == (1.0, 0)
     for change in found.changes:
         assert change.agreement is not None
@@ -242,6 +280,8 @@ def unchanged(found: DriftSummary, items: int, forced: int = 0) -> None:
         assert row.apart == 0.0 and row.apart_verdict == "equivalent"
     assert all(one.before == one.after and not one.turned for one in found.groups.transitions)
     assert not {"flagged"} & {one.kind for one in found.headline}
+    assert all(row.before == row.after for row in found.groups.rates)
+    assert not any(row.changed for row in found.groups.verdicts)
 
 
 OTHER_PLANS: list[tuple[dict[str, Any], str]] = [
@@ -340,7 +380,7 @@ def test_an_item_explained_for_another_class_has_no_pair(db: Database) -> None:
 
     ids = [stored_run(db, [predicted(name)], targets=("predicted",)) for name in reversed(CLASSES)]
     found = compare_runs(db, *ids)
-    assert (found.predictions.flips, found.other_class, found.changes) == (1, 1, ())
+    assert (found.predictions.changed, found.other_class, found.changes) == (1, 1, ())
     assert found.predictions.p is None and found.groups is None
     assert "Cannot say" in Visible(DRIFT_REPORTS.load("html")(found)).text
 
@@ -395,7 +435,7 @@ def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: st
     found = compare_runs(db, before, biased_run(db, name="<script>alert(1)</script>"[:20]))
     document = json.loads(DRIFT_REPORTS.load("json")(found))
     jsonschema.validate(document, schema())
-    assert document["predictions"]["flips"] == 12
+    assert document["predictions"]["changed"] == 12
     page = DRIFT_REPORTS.load("html")(found)
     visible = Visible(page)
     assert not {"script", "link", "iframe", "form"} & {tag for tag, _ in visible.tags}
@@ -403,7 +443,7 @@ def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: st
     assert "https:" not in page and "http:" not in page
     ids = {str(a["id"]) for _, a in visible.tags if "id" in a}
     assert {str(a["href"])[1:] for tag, a in visible.tags if tag == "a"} <= ids
-    assert "gained" in visible.text and "Newly different" in visible.text
+    assert "gained" in visible.text and "Relevance of mentions" in visible.text
 
 
 def test_a_run_beside_itself(db: Database) -> None:
@@ -413,6 +453,6 @@ def test_a_run_beside_itself(db: Database) -> None:
 
 def test_pictures_are_compared_patch_by_patch(db: Database, tmp_path: Path) -> None:
     found = compare_runs(db, image_run(db, tmp_path), image_run(db, tmp_path))
-    assert found.predictions.flips == 0 and found.groups is None
+    assert found.predictions.changed == 0 and found.groups is None
     assert found.changes
     assert all(one.agreement is not None and one.agreement.mean == 1.0 for one in found.changes)

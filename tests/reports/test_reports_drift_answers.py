@@ -60,7 +60,7 @@ def test_changed_answers_are_counted_by_hand(db: Database) -> None:
     ids = run_of(db, BEFORE), run_of(db, AFTER, model=answering(digest="e"))
     found = compare_runs(db, *ids)
     seen = found.predictions
-    assert (seen.common, seen.other_content, seen.flips) == (6, 0, 3)
+    assert (seen.common, seen.other_content, seen.changed) == (6, 0, 3)
     anns = GroupAnswers(
         group="anns", items=3, changed=2, share=2 / 3, labelled=3, right_before=2, right_after=1
     )
@@ -96,7 +96,7 @@ def test_explanations_of_the_same_answers_alone_are_compared(db: Database) -> No
     assert found.groups is not None and found.groups.unpaired == 6, "three mentions in either run"
     assert {row.group: row.mentions for row in found.groups.shifts} == {"anns": 1, "bobs": 2}
     other = compare_runs(db, run_of(db, BEFORE), run_of(db, ["no"] * 6))
-    assert other.changes == () and other.predictions.flips == 6
+    assert other.changes == () and other.predictions.changed == 6
     printed = [one.text for one in other.headline]
     assert "No answer is the same in both, so no explanation is compared." in printed
 
@@ -105,7 +105,7 @@ def test_unlabelled_answers_that_changed_are_found(db: Database) -> None:
     """Without labels every prediction is `answer`, whatever was said."""
     ids = run_of(db, BEFORE, False), run_of(db, AFTER, False)
     seen = compare_runs(db, *ids).predictions
-    assert (seen.flips, seen.labelled, seen.p) == (3, 0, None)
+    assert (seen.changed, seen.labelled, seen.p) == (3, 0, None)
     assert [(one.before, one.after) for one in seen.counts] == [("answer", "answer (other words)")]
     same = compare_runs(db, ids[0], ids[0])
     assert same.predictions.answers is not None and same.predictions.answers.changed == 0

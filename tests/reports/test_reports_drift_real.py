@@ -96,7 +96,7 @@ def test_the_same_model_in_other_shards_did_not_move(
     store: Database, folder: Path, shared_dir: Path, original: Path, before: str
 ) -> None:
     found = compare_runs(store, before, audit(store, folder, shared_dir, original, 17))
-    assert (found.predictions.common, found.predictions.flips) == (ROWS, 0)
+    assert (found.predictions.common, found.predictions.changed) == (ROWS, 0)
     # other shards are other batches: float32 sums differ in their last bits
     assert contrast(found).logit_change_size < 1e-5
     assert contrast(found).agreement.mean > 0.999
@@ -110,7 +110,7 @@ def test_a_classifier_with_doubled_logits_keeps_every_rank(
 ) -> None:
     loud = version(folder, original, "loud", 2.0, 0.0)
     found = compare_runs(store, before, audit(store, folder, shared_dir, loud))
-    assert found.predictions.flips == 0
+    assert found.predictions.changed == 0
     assert contrast(found).logit_after == pytest.approx(2 * contrast(found).logit_before, rel=1e-4)
     assert contrast(found).agreement.mean > 0.999
     assert found.groups is not None
@@ -142,7 +142,7 @@ def test_a_disturbed_classifier_is_found(
     labels = [("negative", "positive").index(str(one.label)) for one in outcomes]
     old, new = predictions(original, texts), predictions(other, texts)
     flips = sum(a != b for a, b in zip(old, new, strict=True))
-    assert found.predictions.flips == flips > 0
+    assert found.predictions.changed == flips > 0
     assert found.predictions.right_before == sum(map(int.__eq__, old, labels))
     assert found.predictions.right_after == sum(map(int.__eq__, new, labels))
     assert found.predictions.p is not None and found.predictions.p < 0.05

@@ -1,11 +1,22 @@
 """A run beside the one before: what was changed, and what came out differently."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run, explained_text, stored_run
+from report_samples import (
+    ANNS,
+    BOBS,
+    CLASSES,
+    WORTH,
+    biased_run,
+    explained_text,
+    stored_run,
+    swapped,
+)
 from sqlalchemy import delete
 
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports import REPORTS
 from transexplain.reports.sections.previous_run import gone, newly
 from transexplain.reports.summary import summarise
@@ -47,27 +58,57 @@ def test_two_runs_side_by_side(db: Database, before: str) -> None:
     assert "accuracy was 0.667 and is 1.000" in printed
 
 
-def test_a_flag_that_changed_its_sign_is_new(db: Database, before: str) -> None:
+def mirrored() -> ControlResults:
+    """Swaps by which Bobs raise `positive`, where Anns do now."""
+    return ControlResults(
+        observations=[
+            replace(one, log_odds=tuple(-odds for odds in one.log_odds)) for one in swapped()
+        ]
+    )
+
+
+def test_a_difference_that_changed_its_sign_is_new(db: Database) -> None:
+    before = biased_run(db, checked=mirrored())
     previous = summarise(db, biased_run(db, previous=before)).previous
     assert previous is not None
-    assert all(one.flagged_before and one.flagged_now for one in previous.groups)
+    assert all(one.turned for one in previous.verdicts)
     assert {one.group for one in newly(previous)} == {"anns", "bobs"}
     assert newly(previous) == gone(previous)
 
 
-def test_groups_that_are_newly_flagged_or_no_longer_flagged(
+def test_mentions_that_newly_change_the_prediction(db: Database) -> None:
+    unknown = biased_run(db, checked=ControlResults())
+    now = summarise(db, biased_run(db, previous=unknown))
+    assert now.previous is not None
+    assert [(one.group, one.question) for one in newly(now.previous)] == [
+        ("anns", "mention"),
+        ("bobs", "mention"),
+    ]
+    assert not gone(now.previous)
+    printed = [one.text for one in now.headline if one.kind == "flagged"]
+    assert "Newly shown: the mention changes the prediction for anns and bobs." in printed
+
+
+def test_relevance_alone_makes_no_group_newly_flagged(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         for name in ANNS:
             patch.setitem(WORTH, name, 0.01)
-        unbiased = biased_run(db)
-    now = summarise(db, biased_run(db, previous=unbiased))
-    assert now.previous is not None
-    assert {one.group for one in newly(now.previous)} == {"anns", "bobs"}
-    assert not gone(now.previous)
-    printed = [one.text for one in now.headline if one.kind == "flagged"]
-    assert "Compared with that run, newly flagged: anns and bobs." in printed
+        even = biased_run(db, checked=ControlResults())
+    previous = summarise(db, biased_run(db, previous=even, checked=ControlResults())).previous
+    assert previous is not None
+    assert {one.flagged_now for one in previous.groups} == {True}
+    assert not newly(previous)
+
+
+def test_rates_of_groups_stand_side_by_side(db: Database, before: str) -> None:
+    found = summarise(db, biased_run(db, previous=before))
+    assert found.previous is not None
+    rates = {row.group: (row.before.share, row.now.share) for row in found.previous.rates}
+    assert rates == {"anns": pytest.approx((1.0, 2 / 3)), "bobs": pytest.approx((1.0, 2 / 3))}
+    texts = [one.text for one in found.headline if "predicted positive" in one.text]
+    assert any("100.0" in text and "66.7" in text for text in texts)
 
 
 def test_two_runs_without_a_change_have_a_sentence(db: Database) -> None:

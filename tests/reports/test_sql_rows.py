@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -90,31 +91,37 @@ GROUP = {
 }
 SWAP = {
     **KEY,
-    **same("kind answer stratum documents clusters entities effect probability flips own_flips"),
-    **same("noise varies varies_p per_position p needed needed_of"),
+    **same("kind prediction stratum documents clusters entities effect probability"),
+    **same("changed_across changed_within shift noise per_position"),
     "reference_entities": "other_entities",
-    "equivalent": "equal",
-    **ends("effect", "interval"),
-    **ends("effect_of_names", "names_interval"),
-    **ends("probability", "probability_interval"),
 }
 VERDICT = {
     **KEY,
-    **same("verdict answer stratum p"),
-    "swap_effect": "counterfactual.effect",
-    **ends("swap_effect", "counterfactual.interval"),
-    "swap_documents": "counterfactual.documents",
-    "impact_ratio": "outcome.impact_ratio",
-    "items": "outcome.own.selected.total",
-    "reference_items": "outcome.other.selected.total",
+    **same("state mention outcome"),
+    "mention_prediction": "counterfactual.prediction",
+    "mention_stratum": "counterfactual.stratum",
+    "outcome_prediction": "rates.prediction",
+    "outcome_stratum": "rates.stratum",
+    "probability": "counterfactual.probability",
+    **ends("probability", "counterfactual.measures.1.interval"),
+    "changed_across": "counterfactual.changed_across",
+    "changed_within": "counterfactual.changed_within",
+    "documents": "counterfactual.documents",
+    "items": "rates.own.selected.total",
+    "reference_items": "rates.other.selected.total",
+}
+MEASURE = {
+    **same("value state p"),
+    **ends("value", "interval"),
+    "measure": "name",
+    "interval_level": "level",
+    "limit_low": "low",
+    "limit_high": "high",
 }
 OUTCOME = {
     **KEY,
-    **same("answer stratum impact_ratio p"),
+    **same("prediction stratum impact_ratio favourable whole"),
     "rate_difference": "difference",
-    "equivalent": "equal",
-    **ends("rate_difference", "difference_interval"),
-    **ends("impact_ratio", "ratio_interval"),
 }
 SIDE = {
     "items": "selected.total",
@@ -130,6 +137,7 @@ RATES = {
     "true_positive_rate": "true_positive",
     "false_positive_rate": "false_positive",
 }
+PRACTICAL = ("logit", "probability", "changed", "spread", "rates", "impact_ratio")
 WORD = {**same("word documents mentions mean magnitude"), "relevance": "total"}
 
 
@@ -153,7 +161,7 @@ def test_the_group_table_and_its_parts(stored: tuple[dict[str, Any], Rows]) -> N
         for row in part["rows"]
     ]
     wanted = [*(("", "", row) for row in groups["rows"]), *parts]
-    verdicts = {one["group"]: one["verdict"] for one in groups["verdicts"]}
+    verdicts = {one["group"]: one["state"] for one in groups["verdicts"]}
     assert len(rows["group_result"]) == len(wanted) and len(parts) > 2
     for row, (by, value, document) in zip(rows["group_result"], wanted, strict=True):
         equal(row, document, GROUP)
@@ -166,17 +174,35 @@ def test_the_group_table_and_its_parts(stored: tuple[dict[str, Any], Rows]) -> N
     assert any(row["mention_q50"] is not None for row in rows["group_result"])
 
 
-def test_verdicts_swaps_and_rates(stored: tuple[dict[str, Any], Rows]) -> None:
+def test_verdicts(stored: tuple[dict[str, Any], Rows]) -> None:
     report, rows = stored
     groups = report["groups"]
     for row, document in zip(rows["group_verdict"], groups["verdicts"], strict=True):
         equal(row, document, VERDICT)
-        assert row["reasons"] == "; ".join(document["reasons"])
-        assert row["untested"] == "; ".join(document["missing"])
-        own, other = (document["outcome"][side]["selected"] for side in ("own", "other"))
+        for name in ("mention_reasons", "outcome_reasons", "notes", "missing"):
+            assert row[name] == "; ".join(document[name])
+        for question, of in (("mention", "counterfactual"), ("outcome", "rates")):
+            names = [f"{question}_{name}" for name in ("measure", "value", "value_low")]
+            decided = {
+                (one["name"], one["value"], at(one, "interval.0"))
+                for one in document[of]["measures"]
+            }
+            assert tuple(row[name] for name in names) in decided
+        own, other = (document["rates"][side]["selected"] for side in ("own", "other"))
         assert row["rate"] == own["count"] / own["total"]
         assert row["reference_rate"] == other["count"] / other["total"]
-    covered(rows, "group_verdict", VERDICT, ("reasons", "untested", "rate", "reference_rate"))
+    texts = ("mention_reasons", "outcome_reasons", "notes", "missing", "rate", "reference_rate")
+    decided = [
+        f"{question}_{name}"
+        for question in ("mention", "outcome")
+        for name in ("measure", "value", "value_low", "value_high")
+    ]
+    covered(rows, "group_verdict", VERDICT, texts, decided)
+
+
+def test_swaps_and_rates(stored: tuple[dict[str, Any], Rows]) -> None:
+    report, rows = stored
+    groups = report["groups"]
     for row, document in zip(rows["counterfactual_result"], groups["counterfactuals"], strict=True):
         equal(row, document, SWAP)
     covered(rows, "counterfactual_result", SWAP)
@@ -197,6 +223,25 @@ def test_verdicts_swaps_and_rates(stored: tuple[dict[str, Any], Rows]) -> None:
     names += [f"{name}_{end}" for name in RATES for end in ("items", "low", "high")]
     covered(rows, "outcome_result", OUTCOME, (p + name for p in sides for name in names))
     assert rows["outcome_result"][0]["error_rate"] is not None
+
+
+def test_every_measure_has_its_limit_and_the_interval_that_decided(
+    stored: tuple[dict[str, Any], Rows],
+) -> None:
+    report, rows = stored
+    documents = [
+        (question, row, measure)
+        for question, key in (("mention", "counterfactuals"), ("outcome", "outcomes"))
+        for row in report["groups"][key]
+        for measure in row["measures"]
+    ]
+    for row, (question, of, measure) in zip(rows["group_measure"], documents, strict=True):
+        equal(row, measure, MEASURE)
+        equal(row, of, {**KEY, **same("prediction stratum")})
+        assert row["question"] == question
+    covered(rows, "group_measure", MEASURE, KEY, ("question", "prediction", "stratum"))
+    changed = [row for row in rows["group_measure"] if row["measure"] == "changed"]
+    assert changed and {row["limit_low"] for row in changed} == {None}
 
 
 NAMES = tuple(f"Name{letter}" for letter in "abcdefghijklmnopqrstuvwx")
@@ -283,7 +328,7 @@ def test_the_run(stored: tuple[dict[str, Any], Rows]) -> None:
         "dataset_fingerprint": "fingerprint",
     }
     equal(row, report["audited"], ways)
-    limits = {f"practical_{name}": name for name in ("logit", "probability", "impact_ratio")}
+    limits = {f"practical_{name}": name for name in PRACTICAL}
     equal(row, report["groups"]["limits"], limits)
     of_groups = {**same("reference correction"), "practical_relevance": "practical"}
     equal(row, report["groups"], of_groups)
@@ -325,9 +370,13 @@ def test_metrics(stored: tuple[dict[str, Any], Rows]) -> None:
     of_class = ("class:positive", view["class_name"])
     assert found["class_logit", *of_class]["value"] == view["mean_logit"]
     assert found["class_items", *of_class]["value"] == view["items"]
-    for verdict in ("different answers", "inconclusive"):
-        count = sum(one["verdict"] == verdict for one in report["groups"]["verdicts"])
-        assert found["verdicts", "", verdict]["value"] == count
+    for name, field in (("verdicts", "state"), ("mention_states", "mention")):
+        states = Counter(one[field] for one in report["groups"]["verdicts"])
+        assert {
+            part: row["value"]
+            for (of, _, part), row in found.items()
+            if of == name and row["value"]
+        } == states
     assert found["largest_difference", "", ""]["unit"] == "logits"
 
 
@@ -339,7 +388,9 @@ LIMITS: dict[str, Any] = {
     "min_class_sensitivity": "class_sensitivity",
     "max_difference": "largest_difference",
     "min_impact_ratio": "impact_ratio_lowest",
+    "max_rate_difference": "rate_difference_largest",
     "max_swap_logit": "swap_logit_largest",
+    "max_swap_changed": "swap_changed_largest",
     "max_swap_probability": "swap_probability_largest",
     "forbid_suppressed": "groups_unjudged",
     "forbid_gaps": "verdict_gaps",
@@ -347,10 +398,10 @@ LIMITS: dict[str, Any] = {
 
 
 def test_what_a_gate_measures_is_a_metric(db: Database) -> None:
-    summary, _ = summarised(db, biased_run(db, sensitivity=0.4))
+    summary, _ = summarised(db, biased_run(db, sensitivity=0.4, favourable=("positive",)))
     policy = Policy(**dict.fromkeys(LIMITS, 1))
-    measured = {one.rule: one.measured for one in checks(policy, summary)}
-    assert measured.keys() == LIMITS.keys() and None not in measured.values()
+    measured = {one.rule: abs(one.measured or 0.0) for one in checks(policy, summary)}
+    assert measured.keys() == LIMITS.keys()
     found = {one.name: one.value for one in run_metrics(summary) if not one.part}
     assert {rule: found[name] for rule, name in LIMITS.items()} == measured
 
@@ -379,7 +430,8 @@ def faithful(db: Database) -> Summary:
         for place in range(7)
         for method, value in (("lrp", 0.5), ("random", 0.1))
     ]
-    return summarised(db, biased_run(db, evaluation=plan, scores=scores))[0]
+    run_id = biased_run(db, evaluation=plan, scores=scores, favourable=("positive",))
+    return summarised(db, run_id)[0]
 
 
 def test_faithfulness_is_a_metric_of_its_target_and_measure(db: Database) -> None:
@@ -398,7 +450,7 @@ def test_faithfulness_is_a_metric_of_its_target_and_measure(db: Database) -> Non
 def test_every_metric_has_a_name_that_is_described(db: Database) -> None:
     names = {one.name for one in run_metrics(faithful(db))}
     assert names <= METRICS.keys()
-    elsewhere = ("agreement", "flips", "groups_n", "category")
+    elsewhere = ("agreement", "changed_predictions", "groups_n", "category")
     made = {name for name in METRICS if not name.startswith(elsewhere)}
     assert made - names == {"class_sensitivity"}, "was not measured in this run"
 
@@ -425,19 +477,24 @@ def test_how_far_two_methods_agree_is_a_metric_of_its_class(db: Database) -> Non
     assert (found.target, found.part) == ("class:positive", "positive")
 
 
-def test_the_run_before_gives_flips(db: Database) -> None:
+def test_the_run_before_gives_the_share_of_changed_predictions(db: Database) -> None:
     first = biased_run(db)
     summary, _ = summarised(db, biased_run(db, previous=first))
-    [flips] = [one for one in run_metrics(summary) if one.name == "flips"]
-    assert (flips.value, flips.items) == (0.0, 36)
-    changed = {one.name: one.value for one in run_metrics(summary) if "flagged" in one.name}
-    assert changed == {"groups_newly_flagged": 0.0, "groups_no_longer_flagged": 0.0}
+    [changed] = [one for one in run_metrics(summary) if one.name == "changed_predictions"]
+    assert (changed.value, changed.items) == (0.0, 36)
+    flagged = {one.name: one.value for one in run_metrics(summary) if "flagged" in one.name}
+    assert flagged == {"groups_newly_flagged": 0.0, "groups_no_longer_flagged": 0.0}
 
 
 def test_what_is_not_finite_is_null_and_a_metric_is_left_out(db: Database) -> None:
     summary, total = summarised(db, biased_run(db))
     [outcome, *others] = summary.groups.outcomes
-    endless = replace(outcome, impact_ratio=math.nan, ratio_interval=(0.5, math.inf))
+    [measure, *rest] = outcome.measures
+    endless = replace(
+        outcome,
+        impact_ratio=math.nan,
+        measures=(replace(measure, interval=(0.5, math.inf)), *rest),
+    )
     assert summary.counts.accuracy is not None
     changed = replace(
         summary,
@@ -445,12 +502,9 @@ def test_what_is_not_finite_is_null_and_a_metric_is_left_out(db: Database) -> No
         counts=replace(summary.counts, accuracy=math.nan),
     )
     rows = sql_rows(changed, total)
-    row = rows["outcome_result"][0]
-    assert (row["impact_ratio"], row["impact_ratio_low"], row["impact_ratio_high"]) == (
-        None,
-        0.5,
-        None,
-    )
+    assert rows["outcome_result"][0]["impact_ratio"] is None
+    row = next(row for row in rows["group_measure"] if row["question"] == "outcome")
+    assert (row["value_low"], row["value_high"]) == (0.5, None)
     assert "accuracy" not in {one["name"] for one in rows["run_metric"]}
     assert "accuracy" in {one["name"] for one in sql_rows(summary, total)["run_metric"]}
 
@@ -460,7 +514,7 @@ def test_a_run_without_groups_has_words_and_metrics(db: Database) -> None:
     rows = sql_rows(*summarised(db, stored_run(db, texts)))
     assert {row["word"] for row in rows["class_word"]} == {"good", "film", "bad"}
     assert [name for name, found in rows.items() if not found] == [
-        *("group_verdict", "group_result", "counterfactual_result"),
+        *("group_verdict", "group_measure", "group_result", "counterfactual_result"),
         *("outcome_result", "entity_result"),
     ]
     assert rows["run_result"][0]["reference"] is None

@@ -167,12 +167,15 @@ def test_a_run_says_its_verdict_first_and_all_three_kinds_of_evidence(
     assert page.index('class="verdict verdict-flagged"') < page.index('id="progress"')
     assert verdict in Visible(page).text
     (anns,) = [one for one in found["group_verdicts"] if one["group_name"] == "anns"]
-    assert anns["verdict"] == "different answers" and anns["swap_effect"] > 0.5
+    assert (anns["state"], anns["mention"]) == ("flagged", "changes")
+    assert anns["probability"] > 0.05
     assert found["progress"]["items_done"] == 36 and found["failures"] == {
         "empty-text": 1,
         "null": 1,
     }
     group = told(client, link("runs", run_id, "groups", "anns"))
+    assert {row["state"] for row in group["measures"]["mention"]} & {"outside"}
+    assert group["measures"]["outcome"]
     assert all(group[kind] for kind in ("counterfactuals", "outcomes", "relevance", "entities"))
 
 
@@ -256,7 +259,8 @@ def test_two_runs_side_by_side_and_the_trend(client: TestClient, db: Database, r
     assert write(db, later)
     found = told(client, link("compare", a=run_id, b=later))
     (anns,) = [pair for pair in found["group_verdicts"] if pair["after"]["group_name"] == "anns"]
-    assert anns["before"]["verdict"] == "different answers" != anns["after"]["verdict"]
+    assert (anns["before"]["mention"], anns["after"]["mention"]) == ("changes", "open")
+    assert {one["question"] for one in found["changed"]} == {"mention"}
     trend = told(client, link("audits", "sample audit"))
     assert [row["id"] for row in trend["groups"]["anns"]] == [later, run_id]
     assert link("compare", a=run_id, b=later) in {

@@ -1,137 +1,29 @@
-"""Ablates and swaps mentions in a sample of texts, and measures the answers to the changed
-texts.
-"""
+"""Swaps mentions in a sample of texts, and measures the answers to the changed texts."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.answers import Answer, answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES, Observation
-from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.mention_ablation import MentionAblation
-from transexplain.analysis.groups.mention_matching import Match, mentions_of
+from transexplain.analysis.groups.exact_totals import Counts
+from transexplain.analysis.groups.group_cells import compared_with
+from transexplain.analysis.groups.mention_coverage import WORDS
+from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.swap_pairs import Partners
-from transexplain.explaining import Explained, Request
-from transexplain.models.loaded_model import LoadedModel
+from transexplain.explaining import Explained
 from transexplain.randomness import row_number
-from transexplain.types.items import Attribution, EntityGroup, Item
-from transexplain.types.pairs import Edit, edited, joined
+from transexplain.types.items import EntityGroup, Item, ItemOutcome
+from transexplain.types.pairs import Edit, edited
 from transexplain.types.plans import AuditPlan, CheckPlan
-from transexplain.types.targets import parse_target, resolve_target
-
-_POSSESSIVE = re.compile(r"['\u2019]s\b", re.IGNORECASE)
-_CLOSING = re.compile(r"[,.;:!?)\]}%]")
-
-
-@dataclass(frozen=True, slots=True)
-class _AblatedItem:
-    """An item with the matches of one entity, and the item without them."""
-
-    done: Explained
-    matches: tuple[Match, ...]
-    item: Item
-
-
-class AblationCheck:
-    """The ablations of one shard: noted while it is explained, predicted when it is done."""
-
-    def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
-        self._model, self._request = model, Request.from_plan(plan)
-        self._ablated: list[_AblatedItem] = []
-
-    def consider(self, done: Explained, matches: Sequence[Match], match: Match) -> None:
-        """Note an item; all matches of `match`'s entity are ablated.
-
-        An item that has no other words is left out.
-        """
-        item = done.item
-        if item is None or item.text is None:
-            return
-        own = tuple(one for one in matches if one.entity == match.entity)
-        left = _without(item, own)
-        if any(letter.isalnum() for letter in left.content):
-            self._ablated.append(_AblatedItem(done, own, left))
-
-    @property
-    def items(self) -> list[Item]:
-        """The texts without the mention, in the order in which `compared` takes their ends."""
-        return [one.item for one in self._ablated]
-
-    def compared(self, ends: Sequence[Explained]) -> Iterator[MentionAblation]:
-        """The change by each ablation; `ends` are those of `items`."""
-        for ablated, end in zip(self._ablated, ends, strict=True):
-            if end.outcome is not None:
-                yield from self._compared(ablated, end.outcome.predicted, end.outcome.logits)
-
-    def _compared(
-        self, ablated: _AblatedItem, predicted: str, logits: Sequence[float]
-    ) -> Iterator[MentionAblation]:
-        before = ablated.done.outcome
-        for attribution in ablated.done.attributions:
-            relevances: dict[str, float] = {}
-            for one in mentions_of(attribution, ablated.matches):
-                relevances[one.group] = relevances.get(one.group, 0.0) + one.relevance
-            change = attribution.logit - self._explained(attribution, np.asarray(logits))
-            for group, relevance in relevances.items():
-                yield MentionAblation(
-                    item_id=attribution.item_id,
-                    target=attribution.target,
-                    class_name=attribution.class_name,
-                    group=group,
-                    entity=ablated.matches[0].entity,
-                    flipped=before is not None and before.predicted != predicted,
-                    change=change,
-                    relevance=relevance,
-                )
-
-    def _explained(self, attribution: Attribution, logits: NDArray[np.float64]) -> float:
-        """The logit (or the sum of some) of what was explained, from logits (C,)."""
-        if attribution.class_index is not None:
-            return float(logits[attribution.class_index])
-        target = parse_target(attribution.target, self._request.names)
-        [resolved] = resolve_target(target, logits, self._model.classes, None)
-        return float(sum(factor * logits[index] for index, factor in resolved.coefficients))
-
-
-def _without(item: Item, matches: Sequence[Match]) -> Item:
-    """The item, each of whose texts is what `without` leaves of it."""
-    left, begin = [], 0
-    for text in item.texts:
-        spans = [(one.start - begin, one.end - begin) for one in matches]
-        inside = [(start, end) for start, end in spans if 0 <= start < len(text)]
-        left.append(without(text, inside))
-        begin = item.second_at or 0
-    content, second_at = joined(*left) if item.second_at is not None else (left[0], None)
-    return replace(item, content=content, second_at=second_at)
-
-
-def without(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """`text` with the characters of `spans` taken out and the spaces around them tidied.
-
-    A possessive goes with its name. No space is left before a closing mark, nor two in a row where
-    something was taken out; the rest of the text stays as it is, but for spaces at its ends.
-    """
-    kept, cursor = "", 0
-    for start, end in sorted(spans):
-        kept = _joined(kept, text[cursor : max(cursor, start)])
-        possessive = _POSSESSIVE.match(text, end)
-        cursor = max(cursor, possessive.end() if possessive else end)
-    return _joined(kept, text[cursor:]).strip(" ")
-
-
-def _joined(left: str, right: str) -> str:
-    if left[-1:] == " " and (right[:1] == " " or _CLOSING.match(right)):
-        return left.rstrip(" ") + right
-    return left + right
-
 
 #: entities of a group in the data from which on those that nobody mentions are left out
 _ENOUGH = 5
 _SWAP_SEED = 0x53776170  #: added to the seed, so that other samples do not take the same items
+
+
+_Drawn = tuple[str, str, tuple[str, ...]]  #: group, entity and its terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,24 +41,26 @@ class SwapCheck:
 
     A text is sampled by its row, with a chance that depends on its group. It is read with `NAMES`
     names of its own group and as many of its reference (or, where the mention is the reference's,
-    of a group that is compared with it), sampled from those that the data mentions. All mentions of
-    the entity in the text are replaced. A word of `groups.pairs` is replaced by its partner alone.
+    of a group that is compared with it), sampled from those that the data mentions, spelled
+    as there. All mentions of
+    the entity in the text are replaced. A word of `groups.pairs` is replaced by its partner.
     Names may have any number of word pieces: what that does to the answer is measured by the names
     of one group, see `counterfactuals`.
+
+    Where a text has a pronoun or another word of `groups.pairs` beside names, all words of the
+    group change together, names too; a text in which some of them cannot is counted in `unpaired`
+    and left out, since half a swap shows half an effect.
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
         self._check, self._answers = check, answers_of(plan)
         self._slice = plan.slice
         self._lexicons = {group.name: _Lexicon(group, check.counts) for group in plan.groups}
-        references = references_of(plan.reference, self._lexicons)
-        self._against = {name: set(one.groups) for name, one in references.items()}
-        for name, one in references.items():
-            for other in one.groups:
-                self._against[other].add(name)
-        self._partners = Partners(plan.pairs)
+        self._against = compared_with(plan.reference, self._lexicons)
+        self._partners = Partners(plan.pairs, folded=plan.matching.match == "folded")
         self._swapped: list[_SwappedItem] = []
         self._own: list[Observation] = []
+        self.unpaired: Counts[str] = Counts()  #: see `ControlResults`
 
     def wants(self, item: Item, match: Match) -> bool:
         """Whether the item is sampled for its mention `match`.
@@ -185,9 +79,14 @@ class SwapCheck:
         item = done.item
         if item is None or item.text is None or not self._answers:
             return
-        if self._consider_pair(done, item, matches, match):
+        words = [one for one in matches if one.group == match.group]
+        partners = {one: self._partner(one, item.content) for one in words}
+        named = {self._lexicons[match.group].is_name(one.entity) for one in words}
+        pronoun = any(one.surface.lower() in WORDS for one in words)
+        if any(partners.values()) or (pronoun and len(named) > 1):
+            self._consider_together(done, item, partners, match, random)
             return
-        own = [one for one in matches if (one.group, one.entity) == (match.group, match.entity)]
+        own = [one for one in words if one.entity == match.entity]
         others = sorted(self._against.get(match.group, set()) - {match.group})
         replacements = [
             found
@@ -198,40 +97,99 @@ class SwapCheck:
             return
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
-            changed = _edited(item, _swaps(own, terms, self._lexicons[group]))
+            changed = edited_item(item, _swaps(own, terms, self._lexicons[group]))
             self._swapped.append(_SwappedItem(done, changed, group, entity))
 
-    def _consider_pair(
-        self, done: Explained, item: Item, matches: Sequence[Match], match: Match
-    ) -> bool:
-        """Note an item whose mention has a partner; whether it has one.
-
-        All words of its group that have partners change together, pronouns too.
-        """
-        text = item.content
+    def _partner(self, match: Match, text: str) -> str | None:
+        """The word that takes its place, where a group that it is compared with has it."""
         partner = self._partners.partner(match.surface, text[match.end :])
-        home = self._reference_with(partner, match.group) if partner is not None else None
-        if home is None:
-            return False
-        words = [(one, self._partners.partner(one.surface, text[one.end :])) for one in matches]
-        changed = _edited(
-            item,
-            [
-                (one.start, one.end, word)
-                for one, word in words
-                if one.group == match.group and word is not None
-            ],
-        )
-        self._own.append(self._observed(done, done, match.group, match.entity, own=True))
-        self._swapped.append(_SwappedItem(done, changed, *home))
-        return True
+        return partner if partner is None or self._homes([partner], match.group) else None
 
-    def _reference_with(self, word: str, group: str) -> tuple[str, str] | None:
-        """The reference group of `group` that has `word`, and the entity that it names."""
-        for other in sorted(self._against.get(group, ())):
-            for entity, terms in self._lexicons[other].entities.items():
-                if word.lower() in {term.lower() for term in terms}:
-                    return other, entity
+    def _homes(self, words: Iterable[str], group: str) -> list[str]:
+        """The groups compared with `group` that have all these words."""
+        small = {word.lower() for word in words}
+        others = sorted(self._against.get(group, ()))
+        return [one for one in others if small <= self._lexicons[one].terms]
+
+    def _consider_together(
+        self,
+        done: Explained,
+        item: Item,
+        partners: Mapping[Match, str | None],
+        match: Match,
+        random: np.random.Generator,
+    ) -> None:
+        """Note an item in which words of the mention's group have partners, or would need them.
+
+        `partners` are of all words of the group in its text. Those that have one take it, and
+        names that have none are replaced by names of the group that has the partners.
+        """
+        group, lexicon = match.group, self._lexicons[match.group]
+        names = dict.fromkeys(one.entity for one, word in partners.items() if word is None)
+        homes = self._homes(filter(None, partners.values()), group)
+        paired = all(lexicon.is_name(name) for name in names) and any(partners.values())
+        if not homes or not paired:
+            self.unpaired.add(group)
+            return
+        edits = [(one.start, one.end, word) for one, word in partners.items() if word is not None]
+        if not names:
+            word = partners[match] or ""
+            home = self._lexicons[homes[0]].named(word)
+            swapped = [_SwappedItem(done, edited_item(item, edits), homes[0], home)]
+        else:
+            of_name = next(one for one, word in partners.items() if word is None)
+            ways = (([group], (), NAMES - 1), (homes[:1], edits, NAMES))
+            swapped = [
+                _SwappedItem(done, self._renamed(item, partners, drawn, of), *drawn[0][:2])
+                for groups, of, count in ways
+                for drawn in self._sets(groups, count, list(names), of_name, random)
+            ]
+        if not any(one.group != group for one in swapped):
+            self.unpaired.add(group)
+            return
+        own = next(iter(names), match.entity)
+        self._own.append(self._observed(done, done, group, own, own=True))
+        self._swapped += swapped
+
+    def _sets(
+        self,
+        groups: Sequence[str],
+        count: int,
+        names: Sequence[str],
+        match: Match,
+        random: np.random.Generator,
+    ) -> Iterator[list[_Drawn]]:
+        """Up to `count` sets of replacements, each with one for every one of `names`."""
+        size = len(names)
+        drawn = [
+            one
+            for one in self._drawn(groups, count * size, match, random, set(names))
+            if self._lexicons[one[0]].is_name(one[1])
+        ]
+        for start in range(0, len(drawn) - size + 1, size):
+            yield drawn[start : start + size]
+
+    def _renamed(
+        self,
+        item: Item,
+        partners: Mapping[Match, str | None],
+        drawn: Sequence[_Drawn],
+        edits: Sequence[Edit],
+    ) -> Item:
+        """The item with these edits, and with what was drawn for each name without a partner."""
+        names = dict.fromkeys(one.entity for one, word in partners.items() if word is None)
+        changed = list(edits)
+        for name, (group, _, terms) in zip(names, drawn, strict=True):
+            own = [one for one, word in partners.items() if word is None and one.entity == name]
+            changed += _swaps(own, terms, self._lexicons[group])
+        return edited_item(item, changed)
+
+    def replacement(self, group: str, surface: str, random: np.random.Generator) -> str | None:
+        """A name of a group that `group` is compared with; None: none fits `surface`."""
+        match = Match(group=group, entity="", surface=surface, start=0, end=len(surface))
+        others = sorted(self._against.get(group, set()) - {group})
+        for other, _, terms in self._drawn(others, 1, match, random):
+            return next(new for _, _, new in _swaps([match], terms, self._lexicons[other]))
         return None
 
     @property
@@ -249,26 +207,26 @@ class SwapCheck:
     def _observed(
         self, done: Explained, end: Explained, group: str, entity: str, *, own: bool
     ) -> Observation:
-        item, outcome = done.item, end.outcome
-        assert item is not None and outcome is not None  # both were explained
-        return Observation(
-            document=item.id,
-            cluster=item.cluster,
-            slice=str(item.meta.get(self._slice, "")) if self._slice else "",
-            group=group,
-            entity=entity,
-            own=own,
-            positions=outcome.positions,
-            predicted=outcome.predicted,
-            log_odds=tuple(float(one.log_odds(outcome.logits)) for one in self._answers),
+        assert done.item is not None and end.outcome is not None  # both were explained
+        return observation(
+            done.item, end.outcome, self._answers, self._slice, group=group, entity=entity, own=own
         )
 
     def _drawn(
-        self, groups: Sequence[str], count: int, match: Match, random: np.random.Generator
-    ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """(group, entity, its terms) of up to `count` different names of these groups."""
+        self,
+        groups: Sequence[str],
+        count: int,
+        match: Match,
+        random: np.random.Generator,
+        others: Collection[str] = (),
+    ) -> Iterator[_Drawn]:
+        """(group, entity, its terms) of up to `count` different names, none of the text's `others`.
+
+        A name is replaced by a name, where the lexicon has words of small letters, too.
+        """
         own = self._lexicons[match.group].entities if groups != [match.group] else {}
-        taken = {match.entity}
+        is_name = not match.surface.islower()
+        taken = {match.entity, *others}
         for _ in range(count):
             for place in random.permutation(len(groups)):
                 lexicon = self._lexicons[groups[place]]
@@ -277,11 +235,47 @@ class SwapCheck:
                     for name in lexicon.usual
                     if name not in taken and name not in own and lexicon.fits(name, match.surface)
                 ]
+                if is_name:
+                    names = [name for name in names if lexicon.is_name(name)] or names
                 if names:
                     name = names[int(random.integers(len(names)))]
                     taken.add(name)
-                    yield groups[place], name, lexicon.entities[name]
+                    yield groups[place], name, self._spelled(name, lexicon.entities[name], random)
                     break
+
+    def _spelled(
+        self, name: str, terms: tuple[str, ...], random: np.random.Generator
+    ) -> tuple[str, ...]:
+        """Its terms, or one spelling as often as texts have it, where they have other accents."""
+        known = self._check.spellings.get(name)
+        if not known:
+            return terms
+        shares = np.array([*known.values()], dtype=np.float64)
+        return ([*known][int(random.choice(len(shares), p=shares / shares.sum()))],)
+
+
+def observation(
+    item: Item,
+    outcome: ItemOutcome,
+    answers: Sequence[Answer],
+    slice_: str | None,
+    *,
+    group: str,
+    entity: str,
+    own: bool,
+) -> Observation:
+    """What was answered to an item, or to a text made from it, with this entity in it."""
+    return Observation(
+        document=item.id,
+        cluster=item.cluster,
+        slice=str(item.meta.get(slice_, "")) if slice_ else "",
+        group=group,
+        entity=entity,
+        own=own,
+        positions=outcome.positions,
+        predicted=outcome.predicted,
+        log_odds=tuple(float(one.log_odds(outcome.logits)) for one in answers),
+    )
 
 
 class _Lexicon:
@@ -294,9 +288,19 @@ class _Lexicon:
         self.entities = {name: tuple(terms) for name, terms in found.items()}
         mentioned = [name for name in self.entities if counts.get(name)]
         self.usual = sorted(mentioned if len(mentioned) >= _ENOUGH else self.entities)
-        terms = {term.lower() for term in group.terms}
+        self.terms = terms = {term.lower() for term in group.terms}
         # plurals matter to `Germans`, whose singular is a term; not to `James`
         self._inflected = {term for term in terms if f"{term}s" in terms or term[:-1] in terms}
+
+    def is_name(self, entity: str) -> bool:
+        """Whether it is neither a word in small letters nor a pronoun or title."""
+        terms = self.entities.get(entity, ())
+        return not any(term.islower() or term.lower() in WORDS for term in terms)
+
+    def named(self, word: str) -> str:
+        """The entity that a word of the lexicon names."""
+        small = word.lower()
+        return next(name for name, some in self.entities.items() if small in map(str.lower, some))
 
     def fits(self, name: str, surface: str) -> bool:
         """Whether a term of an entity agrees with `surface` in number."""
@@ -309,7 +313,8 @@ class _Lexicon:
         return term.lower().endswith("s") == surface.lower().endswith("s")
 
 
-def _edited(item: Item, edits: Iterable[Edit]) -> Item:
+def edited_item(item: Item, edits: Iterable[Edit]) -> Item:
+    """The item with its text, or those of its pair, edited."""
     content, second_at = edited(item.content, item.second_at, edits)
     return replace(item, content=content, second_at=second_at)
 

@@ -6,7 +6,9 @@ from itertools import chain, islice
 
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ControlResults
-from transexplain.auditing.mention_changes import AblationCheck, SwapCheck
+from transexplain.auditing.candidate_words import CandidateCheck
+from transexplain.auditing.mention_ablations import AblationCheck
+from transexplain.auditing.mention_changes import SwapCheck
 from transexplain.auditing.model_controls import RandomisedModelCheck
 from transexplain.auditing.region_hiding import RegionCheck
 from transexplain.explaining import Explained, Request, explain_items
@@ -30,12 +32,15 @@ class ShardControls:
         self._request = Request.from_plan(plan)
         self._ablations = AblationCheck(plan, model)
         self._swaps = SwapCheck(plan, check) if check.swap else None
+        self._candidates = CandidateCheck(plan, check) if check.candidates else None
         self._regions = RegionCheck(plan) if check.regions else None
         self._randomised = RandomisedModelCheck(plan, check, model) if check.randomised else None
 
     def consider(self, done: Explained, matches: Sequence[Match], mentioned: bool) -> None:
         """Note an item of the sample; `mentioned`: it has mentions of any kind."""
         item, check = done.item, self._check
+        if self._candidates is not None:
+            self._candidates.consider(done, matches)
         if item is None or not (matches or (mentioned and check.whole)):
             return
         sampled = row_number(item.index, check.seed) < check.share * 2**64
@@ -55,21 +60,25 @@ class ShardControls:
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> ControlResults:
         """Run the sampled items again; those `alone` (ids) share no batch.
 
-        Texts without a mention and with another one, and pictures with a region hidden, are
-        answered in the same batches, by forward passes only. Raises Stopped where the observer
-        requested a stop.
+        Texts without a mention, with another one and without a candidate, and pictures with a
+        region hidden, are answered in the same batches, by forward passes only. Raises Stopped
+        where the observer requested a stop.
         """
         found = ControlResults()
         without, other = self._ablations.items, self._swaps.items if self._swaps else []
+        tried = self._candidates.items if self._candidates else []
         forward = replace(self._request, method=self._logits_by(), targets=())
         pictures = (
             self._regions.items if self._regions else ()
         )  # an iterator: pictures are large, so each is made just before its pass
-        changed = chain(without, other, pictures)
+        changed = chain(without, other, tried, pictures)
         ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
         found.ablations += self._ablations.compared(list(islice(ends, len(without))))
         if self._swaps is not None:
             found.observations += self._swaps.observations(list(islice(ends, len(other))))
+            found.unpaired.merge(self._swaps.unpaired)
+        if self._candidates is not None:
+            found.candidates += self._candidates.observations(list(islice(ends, len(tried))))
         if self._regions is not None:
             found.regions += self._regions.observations(ends)
         if self._randomised is not None:

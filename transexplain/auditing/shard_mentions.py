@@ -90,6 +90,8 @@ class MentionCounter:
         self._tagging = plan.model.head == "tokens"
         self._generates = plan.model.head == GENERATED
         self._answering = plan.model.head == "span"
+        #: groups whose spellings are counted; none where texts are not stored as they are
+        self._listed = {one.name for one in plan.groups if one.terms and plan.privacy is None}
         self._second = matcher_of(plan.second, plan.matching) if plan.second else None
 
     def read(self, many: Sequence[Explained]) -> list[Explained]:
@@ -120,7 +122,7 @@ class MentionCounter:
         if found.dropped:
             aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
         mentions: list[Mention] = []
-        for attribution in attributions:
+        for number, attribution in enumerate(attributions):
             present = self._finder.mentions(attribution, found, _regions(attribution, marked))
             if self._tagging:  # of each label the names that it is of
                 present = [one for one in present if _is_explained(attribution, one)]
@@ -131,11 +133,18 @@ class MentionCounter:
                     ranks = [None] * len(present)  # substructures of a graph differ in size
                 stratum = self.stratum(attribution, outcome)
                 aggregate.entities.add(stratum, present, magnitude, ranks, _cluster_of(done))
+                if number == 0:
+                    self._count_spellings(present, aggregate)
                 mentions += present
         groups = {one.group for one in mentions}
         self._count_answers(done, outcome, groups, mentions, found.matches, aggregate)
         self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
+
+    def _count_spellings(self, mentions: Sequence[Mention], aggregate: ShardAggregate) -> None:
+        for one in mentions:
+            if one.group in self._listed:
+                aggregate.spellings.add((one.group, one.entity, one.surface))
 
     def _text_of(self, done: Explained) -> tuple[str | None, int | None]:
         """The item's text, and where the second text of a pair begins in it.

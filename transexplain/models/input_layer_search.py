@@ -301,7 +301,10 @@ def text_sites(
         fitting.append(found)
     if words and (not fitting or probe.is_cut(with_words, "words")):
         return with_words
-    return replace(fitting[0], whole=False) if fitting else None
+    if not fitting:
+        return None
+    words_alone = replace(probe, others=_reordered_words(caller, inputs))
+    return replace(fitting[0], whole=words_alone.is_cut(fitting[0], "encoder"))
 
 
 def first_sites(module: nn.Module, embeddings: tuple[nn.Module, ...]) -> Sites:
@@ -316,10 +319,14 @@ def sites_of_blocks(module: nn.Module, embeddings: tuple[nn.Module, ...] = ()) -
 
 
 def _reordered(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same ids with all but the first and the last turned round: another text.
+    """The same ids with all but the first and the last turned round: another text."""
+    ids = inputs[caller.main]
+    inner = ids[:, 1:-1].flip(1)
+    return {**inputs, caller.main: torch.cat([ids[:, :1], inner, ids[:, -1:]], dim=1)}
 
-    Padding stays where it is: some models pool the last position that is no padding.
-    """
+
+def _reordered_words(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same, but padding stays where it is: some models pool the last position without it."""
     ids = inputs[caller.main].clone()
     for row, attended in zip(ids, inputs.get("attention_mask", torch.ones_like(ids)), strict=True):
         inner = attended.nonzero().flatten()[1:-1]

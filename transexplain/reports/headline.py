@@ -9,11 +9,12 @@ from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.group_answers import by_state, hidden_parts
+from transexplain.reports.sections.group_answers import by_state, is_of_whole
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.mixed_section import mixture_sentence
 from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.sections.untested import untested
+from transexplain.reports.verdict_words import mention_in_words, most_in_words, outcome_in_words
 
 #: sections whose sentences open the headline, in this order; the others follow as on the page
 _FIRST = ("unreadable", "data", "groups", "evidence", "previous")
@@ -71,81 +72,68 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
         return "unknown", "No group could be compared: too few items mention any."
     gaps = list(caveats(summary))
     by = by_state(groups.verdicts)
-    deed = _deed(groups)
-    text = f"{_mention(groups.verdicts, deed)} {_outcome(groups.verdicts)}"
+    texts = [_mention(groups), _outcome(groups.verdicts), _remedy(groups)]
+    if gaps and not by["flagged"]:
+        texts.append(f"The verdict also lacks something: {'; '.join(gaps)}.")
+    text = " ".join(filter(None, texts))
     if by["flagged"]:
         return "flagged", text
-    if gaps:
-        return "unknown", f"{text} It is not clear, though: {'; '.join(gaps)}."
-    return ("unknown" if by["open"] else "clear"), text
+    return ("unknown" if by["open"] or gaps else "clear"), text
 
 
-def _mention(verdicts: Sequence[GroupVerdict], deed: str) -> str:
+def _mention(groups: Groups) -> str:
     """The answer to the first question: who, compared with whom, how much, how sure."""
+    verdicts = [row for row in groups.verdicts if not is_of_whole(row)]
+    if not verdicts:
+        return "Items belong to the groups as a whole, so no mention was swapped."
     changing = [row for row in verdicts if row.mention == "changes"]
-    if changing:
-        return f"The mention changes the prediction for {_numbers(changing, _why_mention)}"
     opened = [row for row in verdicts if row.mention == "open"]
+    if changing:
+        also = f" It is open for {named([row.group for row in opened])}." if opened else ""
+        return f"The mention changes the prediction. {_each(changing, mention_in_words)}{also}"
     if opened:
-        settled = len(verdicts) - len(opened)
-        rest = f" It does not for {settled} of {len(verdicts)}." if settled else ""
-        why = _numbers(opened, _why_mention)
-        return f"Whether the mention changes the prediction is open for {why}{rest}"
-    worst = next(iter(sorted(verdicts, key=_moved)), None)
-    figures = f": {worst.mention_reasons[0]}" if worst and worst.mention_reasons else ""
-    who = f"any of {len(verdicts)} groups" if len(verdicts) > 1 else verdicts[0].group
-    most = (
-        f". The largest effect is that of {worst.group}{figures}"
-        if len(verdicts) > 1 and worst
-        else figures
-    )
-    return f"The mention of {who} does not change the prediction, by {deed}{most}."
+        settled = [row.group for row in verdicts if row not in opened]
+        also = f" It does not for {named(settled)}." if settled else ""
+        return (
+            "It is open whether the mention changes the prediction. "
+            f"{_each(opened, mention_in_words)}{also}"
+        )
+    who = f"any of the {len(verdicts)} groups" if len(verdicts) > 1 else verdicts[0].group
+    return f"The mention of {who} does not change the prediction: {most_in_words(groups)}"
 
 
 def _outcome(verdicts: Sequence[GroupVerdict]) -> str:
     """The answer to the second question."""
     differing = [row for row in verdicts if row.outcome == "differ"]
-    if differing:
-        return f"Outcomes differ for {_numbers(differing, _why_outcome)}"
     opened = [row for row in verdicts if row.outcome == "open"]
+    if differing:
+        also = f" They are open for {named([row.group for row in opened])}." if opened else ""
+        return f"Outcomes differ. {_each(differing, outcome_in_words)}{also}"
     if opened:
-        return (
-            f"Whether outcomes differ is open for {_numbers(opened[:1], _why_outcome, len(opened))}"
-        )
-    return "Rates of predictions and errors do not differ."
+        return f"It is open whether outcomes differ. {_each(opened, outcome_in_words, 1)}"
+    return "Predictions and errors do not differ by more than the limit."
 
 
-def _why_mention(verdict: GroupVerdict) -> Sequence[str]:
-    return verdict.mention_reasons[:1]
-
-
-def _why_outcome(verdict: GroupVerdict) -> Sequence[str]:
-    return (*verdict.outcome_reasons[:1], *verdict.notes[:1])
-
-
-def _numbers(
+def _each(
     verdicts: Sequence[GroupVerdict],
-    why: Callable[[GroupVerdict], Sequence[str]],
-    total: int | None = None,
+    words: Callable[[GroupVerdict], str],
+    most: int = _WITH_NUMBERS,
 ) -> str:
     """The groups, the first of them with their numbers."""
-    shown = [
-        f"{row.group} against {row.reference}: {'; '.join(why(row))}"
-        for row in verdicts[:_WITH_NUMBERS]
-    ]
-    rest = [row.group for row in verdicts[_WITH_NUMBERS:]]
-    more = (total or 0) - len(verdicts)
-    also = f" So for {named(rest)}." if rest else f" So for {more} more." if more > 0 else ""
-    return f"{'. '.join(shown)}.{also}"
+    shown = " ".join(words(row) for row in verdicts[:most])
+    rest = [row.group for row in verdicts[most:]]
+    return f"{shown} The same holds for {named(rest)}." if rest else shown
 
 
-def _moved(verdict: GroupVerdict) -> float:
-    return -abs(verdict.counterfactual.probability) if verdict.counterfactual else 0.0
-
-
-def _deed(groups: Groups) -> str:
-    hidden = hidden_parts(groups.counterfactuals)
-    return f"hiding {hidden}" if hidden else "swapping mentions"
+def _remedy(groups: Groups) -> str:
+    """What to do about it."""
+    verdicts = groups.verdicts
+    if any(row.mention == "changes" for row in verdicts):
+        return "Before you use the model, look at the texts under Swaps that change most."
+    if any(row.outcome == "differ" for row in verdicts):
+        return "Before you use the model, look under Outcomes for what goes along with it."
+    opened = any(row.state == "open" for row in verdicts)
+    return "What would settle it stands under Not tested." if opened else ""
 
 
 def caveats(summary: Summary) -> Iterator[str]:

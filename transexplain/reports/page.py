@@ -14,9 +14,21 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from transexplain.analysis.groups.measures import gravest
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_text import change, probability, span, value
-from transexplain.reports.phrasing import named, number, percent, power, signed, tone
+from transexplain.reports.phrasing import (
+    MEASURES,
+    level,
+    limit,
+    measured,
+    named,
+    number,
+    percent,
+    power,
+    signed,
+    tone,
+)
 from transexplain.reports.tables import headings
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -125,6 +137,11 @@ VOCABULARY = {
     "code": code,
     "moment": moment,
     "tone": tone,
+    "measured": measured,
+    "level": level,
+    "limit": limit,
+    "names_of_measures": MEASURES,
+    "gravest": gravest,
     "signed": signed,
     "power": power,
     "number": number,

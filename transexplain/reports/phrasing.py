@@ -3,14 +3,15 @@
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.types.findings import GroupStatistic, Verdict
 from transexplain.types.scores import Approximation
 
-_MINUS = "\N{MINUS SIGN}"
+MINUS = "\N{MINUS SIGN}"
 _NAMES_SHOWN = 12
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -43,7 +44,7 @@ def counted(count: int, noun: str) -> str:
 def number(value: float) -> str:
     """A number for a sentence: two decimals, three where it is tiny; a true minus sign."""
     digits = 2 if abs(value) >= 0.01 or value == 0.0 else 3
-    return f"{value:.{digits}f}".replace("-", _MINUS)
+    return f"{value:.{digits}f}".replace("-", MINUS)
 
 
 def percent(share: float) -> str:
@@ -57,7 +58,7 @@ def power(value: float) -> str:
         return f"{value:g}"
     digits, _, exponent = f"{value:.1e}".partition("e")
     raised = str(int(exponent)).translate(_SUPERSCRIPT)
-    digits = digits.removesuffix(".0").replace("-", _MINUS)
+    digits = digits.removesuffix(".0").replace("-", MINUS)
     return f"{digits}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
 
 
@@ -84,7 +85,52 @@ def signed(value: float, digits: int = 3) -> str:
     text = f"{abs(value):.{digits}f}"
     if float(text) == 0.0:
         return text
-    return f"{'+' if value > 0 else _MINUS}{text}"
+    return f"{'+' if value > 0 else MINUS}{text}"
+
+
+def measured(measure: Measure, value: float | None = None) -> str:
+    """A measure, or another value of its kind, in its unit: logits, a ratio, or points."""
+    value = measure.value if value is None else value
+    if math.isinf(value):
+        return "\N{INFINITY}" if value > 0 else f"{MINUS}\N{INFINITY}"
+    if measure.name in ("impact ratio", "spread"):
+        return f"{value:.2f}"
+    return signed(value, 2) if measure.name == "logit" else signed(100 * value, 1)
+
+
+def sureness(measure: Measure) -> str:
+    """The interval that decided, with its level; "": too few texts or items for one."""
+    if measure.interval is None:
+        return ""
+    low, high = (measured(measure, end) for end in measure.interval)
+    return f"{level(measure)} {low} to {high}"
+
+
+def level(measure: Measure) -> str:
+    """The level of a measure's interval."""
+    return f"{100 * measure.level:.{3 if measure.level < 0.999 else 5}g}\u00a0%"
+
+
+def limit(measure: Measure) -> str:
+    """The limit of a measure, in its unit."""
+    if measure.name == "impact ratio":
+        return f"{measure.low:g} to {measure.high:.2f}"
+    size = measure.high if measure.name in ("logit", "spread") else 100 * measure.high
+    return f"{size:g}" if math.isinf(measure.low) else f"\N{PLUS-MINUS SIGN}{size:g}"
+
+
+#: measure -> its name, and its unit
+MEASURES: Mapping[MeasureName, tuple[str, str]] = {
+    "logit": ("log-odds", "logits"),
+    "probability": ("probability", "points"),
+    "changed": ("predictions changed", "points"),
+    "spread": ("spread of the effect", "logits"),
+    "rate": ("rate", "points"),
+    "true positive rate": ("true positive rate", "points"),
+    "false positive rate": ("false positive rate", "points"),
+    "precision": ("precision", "points"),
+    "impact ratio": ("impact ratio", ""),
+}
 
 
 def short(source: str) -> str:

@@ -21,6 +21,7 @@ _FEWEST = 5  #: items that a word stands in
 _SHOWN = 8
 #: what a word has to add to be named in a sentence: in the unit, and as a share of the first's
 _LEAST, _BESIDE = 0.005, 0.1
+_APART = 0.02  #: of the shares of items that hold a word that is named in a sentence
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +94,10 @@ def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]
 
 
 def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
-    """The first two words, without those that add almost nothing."""
+    """The first two words that one side has more often, without those that add almost nothing."""
     least = max(_LEAST, _BESIDE * abs(words[0].difference)) if words else 0.0
-    return [word for word in words[:2] if abs(word.difference) >= least]
+    apart = [word for word in words if abs(word.own - word.other) >= _APART]
+    return [word for word in apart[:2] if abs(word.difference) >= least]
 
 
 def _of_group(

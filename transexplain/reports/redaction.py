@@ -63,7 +63,8 @@ class Redactor:
             if rule is None:
                 place = f"{type(one).__name__}.{field.name}"
                 raise LookupError(f"{place} has no redaction rule, so it is not published")
-            made[field.name] = rule(getattr(one, field.name), one, self)
+            if field.init:
+                made[field.name] = rule(getattr(one, field.name), one, self)
         return type(one)(**made)
 
     def within(self, value: Any) -> Any:

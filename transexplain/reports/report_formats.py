@@ -18,6 +18,7 @@ from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.report_section import Section, StatementKind
 from transexplain.reports.sections import SECTIONS
+from transexplain.reports.sections.group_answers import hidden_parts
 
 
 class _Written(GenerateJsonSchema):
@@ -119,6 +120,8 @@ def _names(summary: Summary, shown: Sequence[Section]) -> dict[str, Any]:
         "audited": summary.audited,
         "counts": summary.counts,
         "bar": data_uri(colour_bar()),
+        "noun_of_items": things(summary.audited.modality, 2).removeprefix("2 "),
+        "hidden_parts": hidden_parts,
         "class_phrase": lambda target, name: class_phrase(target, name, summary.audited.classes),
         "noun": lambda count: things(summary.audited.modality, count),
     }

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from transexplain.reports.exports.run_facts import verdict_counts
+from transexplain.reports.exports.run_facts import state_counts, verdict_counts
 from transexplain.reports.headline import caveats
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.previous_run import gone, newly
 from transexplain.reports.worst_figures import (
+    changed,
     compared_rows,
     evenness,
     largest_difference,
@@ -16,6 +17,7 @@ from transexplain.reports.worst_figures import (
     lowest_category,
     most_uneven,
     unjudged,
+    widest_rates,
 )
 
 
@@ -66,8 +68,13 @@ METRICS: Mapping[str, tuple[str, str]] = {
     ),
     "impact_ratio_lowest": (
         "ratio",
-        "of selection rates, either way, of any group, answer and stratum; gate: "
+        "of the rates of a favourable prediction, either way, of any group and stratum; gate: "
         "`min_impact_ratio`",
+    ),
+    "rate_difference_largest": (
+        "share",
+        "largest |difference of rates|, of a prediction or of its errors, of any group and "
+        "stratum; gate: `max_rate_difference`",
     ),
     "category_ratio_lowest": (
         "ratio",
@@ -81,7 +88,20 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "probability",
         "largest |mean change of the probability|; gate: `max_swap_probability`",
     ),
-    "verdicts": ("groups", "with the verdict in `part`; gate: `verdicts`"),
+    "swap_changed_largest": (
+        "share",
+        "largest share of predictions changed by swapping, less that within a group; gate: "
+        "`max_swap_changed`",
+    ),
+    "verdicts": ("groups", "whose verdict is that in `part`: flagged, open, clear"),
+    "mention_states": (
+        "groups",
+        "whose mention has the state in `part`: changes, does not change, open; gate: `verdicts`",
+    ),
+    "outcome_states": (
+        "groups",
+        "whose outcome has the state in `part`: differ, do not differ, open; gate: `verdicts`",
+    ),
     "comparisons": (
         "comparisons",
         "of relevance, with the verdict in `part`; gate: `relevance`",
@@ -98,7 +118,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "median rank correlation of the cheap with the exact method, for the class in `part`",
     ),
     "agreement_error": ("share", "median relative error of the cheap method, likewise"),
-    "flips": (
+    "changed_predictions": (
         "share",
         "items in common with the run before that are predicted otherwise",
     ),
@@ -149,7 +169,9 @@ def _counts(summary: Summary) -> Iterator[RunMetric]:
     yield from _made("accuracy", counts.accuracy, counts.labelled)
     before = summary.previous
     if before is not None and before.common:
-        yield from _made("flips", before.other_prediction / before.common, before.common)
+        yield from _made(
+            "changed_predictions", before.other_prediction / before.common, before.common
+        )
     if before is not None and summary.groups is not None:
         yield from _made("groups_newly_flagged", len({one.group for one in newly(before)}))
         yield from _made("groups_no_longer_flagged", len({one.group for one in gone(before)}))
@@ -189,23 +211,36 @@ def _classes(summary: Summary) -> Iterator[RunMetric]:
         yield from _made("agreement_error", one.error, one.items, of=of)
 
 
-def _groups(summary: Summary) -> Iterator[RunMetric]:
+def _worst(summary: Summary) -> Iterator[RunMetric]:
     if difference := largest_difference(summary):
         size, unit = abs(difference.difference or 0.0), summary.audited.unit
         yield from _made("largest_difference", size, difference.documents, unit=unit)
     if uneven := most_uneven(summary):
         items = uneven.own.selected.total + uneven.other.selected.total
         yield from _made("impact_ratio_lowest", evenness(uneven), items)
+    if widest := widest_rates(summary):
+        row, measure = widest
+        items = row.own.selected.total + row.other.selected.total
+        yield from _made("rate_difference_largest", abs(measure.value), items)
     yield from _made("category_ratio_lowest", lowest_category(summary))
     if swap := largest_swap(summary, lambda row: row.effect):
         yield from _made("swap_logit_largest", abs(swap.effect), swap.documents)
     if swap := largest_swap(summary, lambda row: row.probability):
         yield from _made("swap_probability_largest", abs(swap.probability), swap.documents)
+    if swap := largest_swap(summary, changed):
+        yield from _made("swap_changed_largest", changed(swap), swap.documents)
+
+
+def _groups(summary: Summary) -> Iterator[RunMetric]:
+    yield from _worst(summary)
     if summary.groups is None:
         return
     yield from _made("groups_unjudged", len(unjudged(summary)))
     yield from _made("verdict_gaps", len(list(caveats(summary))))
-    for verdict, count in verdict_counts(summary.groups).items():
-        yield from _made("verdicts", count, of=("", verdict))
+    for state, count in verdict_counts(summary.groups).items():
+        yield from _made("verdicts", count, of=("", state))
+    for name, states in state_counts(summary.groups).items():
+        for answer, count in states.items():
+            yield from _made(f"{name}_states", count, of=("", answer))
     for found, count in sorted(Counter(row.verdict for row in compared_rows(summary)).items()):
         yield from _made("comparisons", count, of=("", found))

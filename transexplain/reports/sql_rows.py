@@ -11,8 +11,10 @@ from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import by_class
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.measures import gravest
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.exports.run_facts import Measured, measures
 from transexplain.reports.report_records import Summary
 from transexplain.reports.run_metrics import run_metrics
 from transexplain.reports.sections.class_views import ClassView, WordRow
@@ -34,6 +36,7 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
     found: dict[str, Iterator[Row]] = {
         "run_result": iter((_run(summary),)),
         "group_verdict": map(_verdict, groups.verdicts if groups else ()),
+        "group_measure": map(_measure, measures(groups)),
         "group_result": _groups(summary),
         "counterfactual_result": map(_swap, groups.counterfactuals if groups else ()),
         "outcome_result": map(_outcome, groups.outcomes if groups else ()),
@@ -70,6 +73,9 @@ def _run(summary: Summary) -> Row:
         "practical_relevance": groups.practical if groups else None,
         "practical_logit": limits.logit if limits else None,
         "practical_probability": limits.probability if limits else None,
+        "practical_changed": limits.changed if limits else None,
+        "practical_spread": limits.spread if limits else None,
+        "practical_rates": limits.rates if limits else None,
         "practical_impact_ratio": limits.impact_ratio if limits else None,
         "verdict_kind": verdict.kind if verdict else "unknown",
         "verdict": verdict.text if verdict else "",
@@ -83,25 +89,61 @@ def _interval(name: str, found: tuple[float, float] | None) -> Row:
 
 
 def _verdict(one: GroupVerdict) -> Row:
-    swap, outcome = one.counterfactual, one.outcome
-    own, other = (outcome.own.selected, outcome.other.selected) if outcome else (None, None)
+    swap, rates = one.counterfactual, one.rates
+    moved = swap.measure("probability") if swap else None
+    own, other = (rates.own.selected, rates.other.selected) if rates else (None, None)
     return {
         "group_name": one.group,
         "reference": one.reference,
-        "verdict": one.verdict,
-        "answer": one.answer,
-        "stratum": one.stratum,
-        "p": one.p,
-        "reasons": "; ".join(one.reasons),
-        "untested": "; ".join(one.missing),
-        "swap_effect": swap.effect if swap else None,
-        **_interval("swap_effect", swap.interval if swap else None),
-        "swap_documents": swap.documents if swap else None,
+        "state": one.state,
+        "mention": one.mention,
+        "outcome": one.outcome,
+        "mention_reasons": "; ".join(one.mention_reasons),
+        "outcome_reasons": "; ".join(one.outcome_reasons),
+        "notes": "; ".join(one.notes),
+        "missing": "; ".join(one.missing),
+        **_decided("mention", swap),
+        "probability": swap.probability if swap else None,
+        **_interval("probability", moved.interval if moved else None),
+        "changed_across": swap.changed_across if swap else None,
+        "changed_within": swap.changed_within if swap else None,
+        "documents": swap.documents if swap else None,
+        **_decided("outcome", rates),
         "rate": own.share if own else None,
         "reference_rate": other.share if other else None,
-        "impact_ratio": outcome.impact_ratio if outcome else None,
         "items": own.total if own else None,
         "reference_items": other.total if other else None,
+    }
+
+
+def _decided(question: str, row: Counterfactual | Outcome | None) -> Row:
+    """What decided a question, or is named first."""
+    measure = gravest(row.measures) if row else None
+    return {
+        f"{question}_prediction": row.prediction if row else None,
+        f"{question}_stratum": row.stratum if row else None,
+        f"{question}_measure": measure.name if measure else None,
+        f"{question}_value": measure.value if measure else None,
+        **_interval(f"{question}_value", measure.interval if measure else None),
+    }
+
+
+def _measure(measured: Measured) -> Row:
+    question, row, measure = measured
+    return {
+        "group_name": row.group,
+        "reference": row.reference,
+        "question": question,
+        "prediction": row.prediction,
+        "stratum": row.stratum,
+        "measure": measure.name,
+        "value": measure.value,
+        **_interval("value", measure.interval),
+        "interval_level": measure.level,
+        "limit_low": measure.low,
+        "limit_high": measure.high,
+        "state": measure.state,
+        "p": measure.p,
     }
 
 
@@ -110,7 +152,7 @@ def _groups(summary: Summary) -> Iterator[Row]:
     groups = summary.groups
     if groups is None:
         return
-    verdicts: Mapping[str, str] = {one.group: one.verdict for one in groups.verdicts}
+    verdicts: Mapping[str, str] = {one.group: one.state for one in groups.verdicts}
     for row in groups.rows:
         yield _group(row, ("", ""), verdicts)
     for split in groups.splits:
@@ -164,27 +206,19 @@ def _swap(one: Counterfactual) -> Row:
         "kind": one.kind,
         "group_name": one.group,
         "reference": one.reference,
-        "answer": one.answer,
+        "prediction": one.prediction,
         "stratum": one.stratum,
         "documents": one.documents,
         "clusters": one.clusters,
         "entities": one.entities,
         "reference_entities": one.other_entities,
         "effect": one.effect,
-        **_interval("effect", one.interval),
-        **_interval("effect_of_names", one.names_interval),
         "probability": one.probability,
-        **_interval("probability", one.probability_interval),
-        "flips": one.flips,
-        "own_flips": one.own_flips,
+        "changed_across": one.changed_across,
+        "changed_within": one.changed_within,
+        "shift": one.shift,
         "noise": one.noise,
-        "varies": one.varies,
-        "varies_p": one.varies_p,
         "per_position": one.per_position,
-        "p": one.p,
-        "equivalent": one.equal,
-        "needed": one.needed,
-        "needed_of": one.needed_of,
     }
 
 
@@ -192,14 +226,12 @@ def _outcome(one: Outcome) -> Row:
     return {
         "group_name": one.group,
         "reference": one.reference,
-        "answer": one.answer,
+        "prediction": one.prediction,
         "stratum": one.stratum,
+        "favourable": one.favourable,
+        "whole": one.whole,
         "rate_difference": one.difference,
-        **_interval("rate_difference", one.difference_interval),
         "impact_ratio": one.impact_ratio,
-        **_interval("impact_ratio", one.ratio_interval),
-        "p": one.p,
-        "equivalent": one.equal,
         **_side("", one.own),
         **_side("reference_", one.other),
     }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.impact_ratios import ImpactRow
+from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.impact_by_category import impact_of
@@ -34,9 +35,25 @@ def outcomes_of(summary: Summary) -> Sequence[Outcome]:
 
 
 def most_uneven(summary: Summary) -> Outcome | None:
-    """The comparison with the least `evenness` among those of enough items."""
-    judged = [row for row in outcomes_of(summary) if row.p is not None]
+    """The favourable prediction with the least `evenness` among those of enough items."""
+    judged = [row for row in outcomes_of(summary) if has_interval(row.measure("impact ratio"))]
     return min(judged, key=evenness, default=None)
+
+
+def has_interval(measure: Measure | None) -> bool:
+    """Whether a measure rests on enough texts or items for an interval."""
+    return measure is not None and measure.interval is not None
+
+
+def widest_rates(summary: Summary) -> tuple[Outcome, Measure] | None:
+    """The widest difference of rates, of predictions or of errors, among those of enough items."""
+    differences = (
+        (row, measure)
+        for row in outcomes_of(summary)
+        for measure in row.measures
+        if has_interval(measure) and measure.name != "impact ratio"
+    )
+    return max(differences, key=lambda pair: abs(pair[1].value), default=None)
 
 
 def largest_swap(
@@ -44,8 +61,14 @@ def largest_swap(
 ) -> Counterfactual | None:
     """The comparison by swaps (or regions) with the largest |size| among those of enough texts."""
     rows = summary.groups.counterfactuals if summary.groups else ()
-    known = [row for row in rows if row.interval is not None]
+    known = [row for row in rows if row.enough]
     return max(known, key=lambda row: abs(size(row)), default=None)
+
+
+def changed(row: Counterfactual) -> float:
+    """The share of predictions that swapping changes, less that within a group; 0: of a number."""
+    measure = row.measure("changed")
+    return measure.value if measure else 0.0
 
 
 def only_scores(summary: Summary) -> bool:
@@ -77,8 +100,8 @@ def unjudged(summary: Summary) -> list[str]:
     """Groups that are mentioned and that rates and swaps, or relevance, say nothing of."""
     if summary.groups is None:
         return []
-    judged = {row.group for row in outcomes_of(summary) if row.p is not None}
-    judged |= {row.group for row in summary.groups.counterfactuals if row.interval is not None}
+    judged = {row.group for row in outcomes_of(summary) if any(map(has_interval, row.measures))}
+    judged |= {row.group for row in summary.groups.counterfactuals if row.enough}
     names = [row.group for row in summary.groups.verdicts if row.group not in judged]
     few = {row.group for row in compared_rows(summary) if row.verdict != "suppressed"}
     names += [row.group for row in summary.groups.verdicts if row.group not in few]

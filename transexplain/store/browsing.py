@@ -282,7 +282,11 @@ def trend(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
         .limit(limit)
         .subquery()
     )
-    columns = [one for one in group_verdict.c if one.name not in ("run_id", "ordinal")]
+    columns = [
+        one.label("group_state") if one.name == "state" else one
+        for one in group_verdict.c
+        if one.name not in ("run_id", "ordinal")
+    ]
     query = (
         select(newest, *columns)
         .join_from(newest, group_verdict, group_verdict.c.run_id == newest.c.id, isouter=True)

@@ -55,7 +55,7 @@ class SwappedText(NamedTuple):
     is_item: bool  #: whether the document is an item's id; otherwise several are made from it
     changes: tuple[float, ...]  #: of each answer's log-odds: the name minus the mean of the others
     others: int  #: names of other groups in its place
-    flips: int  #: of these that are predicted otherwise
+    changed: int  #: of these that are predicted otherwise
 
 
 class GatheredTotals:
@@ -164,5 +164,5 @@ def _compared(own: SwappedName, others: list[SwappedName]) -> SwappedText:
         is_item=not own.template,
         changes=tuple(a - b for a, b in zip(own.log_odds, means, strict=False)),
         others=len(others),
-        flips=sum(one.predicted != own.predicted for one in others),
+        changed=sum(one.predicted != own.predicted for one in others),
     )

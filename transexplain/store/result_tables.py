@@ -68,7 +68,7 @@ _CLASS = "the class that it was, or `plus-minus` of a contrast"
 _GROUP = "the entity group"
 _REFERENCE = "the group, or groups, that it is compared with"
 _STRATUM = "value of the slice; empty: all items"
-_ANSWER = "class or classification that is looked at"
+_PREDICTION = "class or classification that is looked at"
 
 run_result = _table(
     "run_result",
@@ -87,7 +87,10 @@ run_result = _table(
     _text("correction", "of p-values over a table: `bh`, `by`, `holm`, `none`", null=True),
     _number("practical_relevance", "smallest difference of relevance that matters, in the unit"),
     _number("practical_logit", "smallest change of log-odds that matters"),
-    _number("practical_probability", "smallest difference of rates that matters, 0 to 1"),
+    _number("practical_probability", "smallest change of a probability that matters, 0 to 1"),
+    _number("practical_changed", "smallest share of predictions changed that matters, 0 to 1"),
+    _number("practical_spread", "smallest spread of the effect between texts that matters, logits"),
+    _number("practical_rates", "smallest difference of rates that matters, 0 to 1"),
     _number("practical_impact_ratio", "smallest impact ratio that is within limits"),
     _text("verdict_kind", "`flagged`, `clear`, `problem`, `unknown` or `fact`"),
     _text("verdict", "the whole in one sentence or two"),
@@ -96,29 +99,68 @@ run_result = _table(
     single=True,
 )
 
+
+def _decided(question: str, about: str) -> Iterator[Column[Any]]:
+    """The measure that decided a question, or that is named first."""
+    yield _text(f"{question}_prediction", f"class or classification that {about}", null=True)
+    yield _text(f"{question}_stratum", f"value of the slice that {about}; empty: all", null=True)
+    yield _text(f"{question}_measure", f"measure that {about}", null=True)
+    yield _number(f"{question}_value", "its value, as in `group_measure`")
+    yield from _measure_interval(f"{question}_value")
+
+
+def _measure_interval(name: str) -> tuple[Column[Any], Column[Any]]:
+    return (
+        _number(f"{name}_low", "lower end of the interval that decided"),
+        _number(f"{name}_high", "its upper end; NULL where there is none or it is infinite"),
+    )
+
+
 group_verdict = _table(
     "group_verdict",
-    "The verdict on each mentioned group but references, by all three kinds of evidence.",
+    "The verdict on each mentioned group but references: two questions and their states.",
     _text("group_name", _GROUP),
     _text("reference", _REFERENCE),
-    _text(
-        "verdict",
-        "`different answers` (by swaps), `different outcomes` (by rates), `explained differently` "
-        "(by relevance alone), `equivalent` or `inconclusive`",
-    ),
-    _text("answer", "class or classification that decided, or that is named first"),
-    _text("stratum", "value of the slice that decided; empty: all items"),
-    _number("p", "adjusted, of what decided"),
-    _text("reasons", "in the order of their weight, with `; ` between"),
-    _text("untested", "what keeps *equivalent* from being clear; empty: nothing"),
-    _number("swap_effect", "mean change of the answer's log-odds by swapping mentions, logits"),
-    *_interval("swap_effect", "the effect of swaps"),
-    _count("swap_documents", "texts (or pictures) behind it", null=True),
-    _number("rate", "share of the group's items that get the answer"),
+    _text("state", "of the whole: `flagged`, `open` or `clear`"),
+    _text("mention", "whether it changes the prediction: `changes`, `does not change`, `open`"),
+    _text("outcome", "whether rates and errors `differ`, `do not differ`, or are `open`"),
+    _text("mention_reasons", "of `mention`, in the order of their weight, with `; ` between"),
+    _text("outcome_reasons", "of `outcome`, the same way"),
+    _text("notes", "what explains a difference of outcomes, and excuses none"),
+    _text("missing", "what was not tested, so that the group is not clear; empty: nothing"),
+    *_decided("mention", "decided on the mention"),
+    _number("probability", "mean change of its probability by swapping, -1 to 1"),
+    *_measure_interval("probability"),
+    _number("changed_across", "share of predictions that swapping to the reference changes"),
+    _number("changed_within", "the same of swapping within one group"),
+    _count("documents", "texts (or pictures) behind the swaps", null=True),
+    *_decided("outcome", "decided on the outcome"),
+    _number("rate", "share of the group's items with this prediction"),
     _number("reference_rate", "the same of the reference's"),
-    _number("impact_ratio", "the first over the second"),
     _count("items", "of the group, behind the rate", null=True),
     _count("reference_items", "of the reference, behind its rate", null=True),
+)
+
+group_measure = _table(
+    "group_measure",
+    "Every measure of the verdicts, with its limit and the interval that decided.",
+    _text("group_name", _GROUP),
+    _text("reference", _REFERENCE),
+    _text("question", "`mention` or `outcome`"),
+    _text("prediction", _PREDICTION),
+    _text("stratum", _STRATUM),
+    _text(
+        "measure",
+        "`logit`, `probability`, `changed`, `spread`; `rate`, `true positive rate`, `false "
+        "positive rate`, `precision`, `impact ratio`",
+    ),
+    _number("value", "in logits (`logit`, `spread`), a ratio, or a share from -1 to 1"),
+    *_measure_interval("value"),
+    _number("interval_level", "level of the interval: 0.9, or that of Holm's step"),
+    _number("limit_low", "smallest value within the limit; NULL: there is no lower limit"),
+    _number("limit_high", "largest value within the limit"),
+    _text("state", "`inside`, `outside` or `open`"),
+    _number("p", "of a true value within the limit, adjusted; NULL: too few texts or items"),
 )
 
 group_result = _table(
@@ -150,7 +192,7 @@ group_result = _table(
     _flag("suppressed", "not compared"),
     _text("reason", "of the verdict"),
     _text("note", "why something is missing, or what else to know"),
-    _text("overall_verdict", "`group_verdict.verdict` of the group; NULL: a reference", null=True),
+    _text("overall_verdict", "`group_verdict.state` of the group; NULL: a reference", null=True),
     _number("item_rank", "mean rank of a mention in its item, 0 to 1"),
     _number("mention_q05", "5 % of mentions have at most this relevance, in the unit"),
     _number("mention_q25", "25 % of mentions"),
@@ -165,47 +207,39 @@ group_result = _table(
 
 counterfactual_result = _table(
     "counterfactual_result",
-    "What swapping a group's mentions (or hiding its regions) does to an answer.",
+    "What swapping a group's mentions (or hiding its regions) does to a prediction.",
     _text("kind", "`swap`: names in texts, or `region`: hidden parts of pictures"),
     _text("group_name", _GROUP),
     _text("reference", _REFERENCE),
-    _text("answer", _ANSWER),
+    _text("prediction", _PREDICTION),
     _text("stratum", _STRATUM),
     _count("documents", "texts with names of both sides, or pictures"),
     _count("clusters", "of these texts"),
     _count("entities", "names of the group that stood in a text"),
     _count("reference_entities", "names of the reference"),
-    _number("effect", "mean change of the answer's log-odds, logits"),
-    *_interval("effect", "the effect, for names like these"),
-    *_interval("effect_of_names", "the effect of the very names that were read"),
-    _number("probability", "mean change of the answer's probability, -1 to 1"),
-    *_interval("probability", "`probability`"),
+    _number("effect", "mean change of the prediction's log-odds, logits"),
+    _number("probability", "mean change of the prediction's probability, -1 to 1"),
     _number(
-        "flips",
-        "share of pairs of names, one of each side, with other predictions; NULL where the model "
-        "answers with a number",
+        "changed_across",
+        "share of pairs of names, one of each side, with different predictions; NULL where the "
+        "model predicts a number",
     ),
-    _number("own_flips", "the same of two names of one side"),
+    _number("changed_within", "the same of two names of one side"),
+    _number("shift", "share of texts so predicted with the group's names, less the reference's"),
     _number("noise", "change between two names of one side, root mean square of half, logits"),
-    _number("varies", "standard deviation of the effect between texts beyond noise, logits"),
-    _number("varies_p", "p of an effect that varies within practical limits"),
     _number("per_position", "change of log-odds by a name of one more word piece"),
-    _number("p", "of an effect within practical limits, not adjusted"),
-    _flag("equivalent", "the effect lies within practical limits"),
-    _count("needed", "texts or names that would halve the interval to what matters", null=True),
-    _text("needed_of", "what `needed` counts: `texts` or `names`"),
 )
 
 
 def _side(prefix: str, whose: str) -> Iterator[Column[Any]]:
     yield _count(f"{prefix}items", f"{whose} items")
-    yield _count(f"{prefix}selected", f"of {whose} items, predicted to have the answer")
+    yield _count(f"{prefix}selected", f"of {whose} items, so predicted")
     for name, about in (
         ("rate", "selected / items"),
-        ("mean_probability", "mean probability of the answer"),
-        ("label_rate", "share of labelled items that are labelled with the answer"),
+        ("mean_probability", "mean probability of the prediction"),
+        ("label_rate", "share of labelled items that are so labelled"),
         ("error_rate", "share of labelled items that are predicted otherwise than labelled"),
-        ("true_positive_rate", "selected, of the items labelled with the answer"),
+        ("true_positive_rate", "selected, of the items so labelled"),
         ("false_positive_rate", "selected, of the items labelled otherwise"),
     ):
         yield _number(f"{prefix}{name}", f"{whose} {about}")
@@ -217,17 +251,15 @@ def _side(prefix: str, whose: str) -> Iterator[Column[Any]]:
 
 outcome_result = _table(
     "outcome_result",
-    "Rates of an answer among the items that mention a group, beside its reference's.",
+    "Rates of a prediction in the items of a group, beside its reference's.",
     _text("group_name", _GROUP),
     _text("reference", _REFERENCE),
-    _text("answer", _ANSWER),
+    _text("prediction", _PREDICTION),
     _text("stratum", _STRATUM),
+    _flag("favourable", "declared favourable, so that the impact ratio is judged"),
+    _flag("whole", "items belong to the group as a whole, and do not mention it"),
     _number("rate_difference", "`rate` minus `reference_rate`"),
-    *_interval("rate_difference", "`rate_difference`"),
     _number("impact_ratio", "`rate` over `reference_rate`; NULL: the reference has none"),
-    *_interval("impact_ratio", "`impact_ratio`"),
-    _number("p", "of rates that differ within practical limits; NULL: too few items"),
-    _flag("equivalent", "the rates lie within practical limits"),
     *_side("", "the group's"),
     *_side("reference_", "the reference's"),
 )
@@ -285,6 +317,7 @@ run_metric = _table(
 RESULT_TABLES: tuple[Table, ...] = (
     run_result,
     group_verdict,
+    group_measure,
     group_result,
     counterfactual_result,
     outcome_result,

@@ -9,7 +9,8 @@ from transexplain.store.result_tables import run_metric, run_result
 from transexplain.store.schema import run, schedule_fire
 
 #: names of `run_metric`: what of a run is compared with the run before
-NEWLY, GONE, FLIPS = "groups_newly_flagged", "groups_no_longer_flagged", "flips"
+NEWLY, GONE = "groups_newly_flagged", "groups_no_longer_flagged"
+CHANGED = "changed_predictions"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,9 +21,11 @@ class LastFound:
     run_id: str
     finished: float  #: seconds since the epoch
     verdict: str  #: kind: flagged, clear, problem, unknown or fact
-    newly: int | None  #: groups that stand out and did not before; None: there is no run before
-    gone: int | None  #: groups that stood out before and do not now
-    flips: float | None  #: share of common items that are predicted otherwise, 0 to 1
+    #: groups whose mention newly changes the prediction or whose outcome newly differs; None: there
+    #: is no run before
+    newly: int | None
+    gone: int | None  #: groups of which either was so before and is not now
+    changed: float | None  #: share of common items that are predicted otherwise, 0 to 1
 
 
 def last_found(db: Database) -> list[LastFound]:
@@ -50,7 +53,7 @@ def last_found(db: Database) -> list[LastFound]:
         rows = connection.execute(query).all()
         wanted = select(run_metric.c.run_id, run_metric.c.name, run_metric.c.value).where(
             run_metric.c.run_id.in_([row.id for row in rows]),
-            run_metric.c.name.in_((NEWLY, GONE, FLIPS)),
+            run_metric.c.name.in_((NEWLY, GONE, CHANGED)),
         )
         values = {(one.run_id, one.name): one.value for one in connection.execute(wanted)}
     return [
@@ -61,7 +64,7 @@ def last_found(db: Database) -> list[LastFound]:
             verdict=row.verdict_kind,
             newly=_count(values.get((row.id, NEWLY))),
             gone=_count(values.get((row.id, GONE))),
-            flips=values.get((row.id, FLIPS)),
+            changed=values.get((row.id, CHANGED)),
         )
         for row in rows
     ]

@@ -42,6 +42,8 @@ Snapshot = Literal["auto", "copy", "manifest"]
 AmbiguityPolicy = Literal["cue", "always", "never", "recogniser"]
 #: a term's capitals have to be there, its letters as they are, or letters in any case
 CasePolicy = Literal["smart", "exact", "ignore"]
+#: names are found whatever their accents and the width of their letters, or as they are spelled
+MatchPolicy = Literal["folded", "exact"]
 #: an evaluation measures explanations of every item and stores none of them; imported ones were
 #: made elsewhere, and no model is loaded
 Task = Literal["audit", "evaluation", "imported"]
@@ -228,6 +230,7 @@ class Matching:
 
     ambiguous: AmbiguityPolicy = "cue"
     case: CasePolicy = "smart"
+    match: MatchPolicy = "folded"
     #: metadata columns whose values are groups of whole items; one alone is a text
     column: str | tuple[str, ...] | None = None
 
@@ -248,6 +251,22 @@ class RecogniserPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CandidateWord:
+    """A word that may mention a group and is no term of its lexicon; see `mention_coverage`."""
+
+    word: str  #: in lower case
+    group: str
+    reference: str
+    entity: str = ""  #: whose spelling it may be; "": it is a pronoun or a title
+    texts: int  #: of those that planning reads: of the group and with the word
+    #: log-odds of the word in texts of the group against those of its reference, within label and
+    #: stratum, and its interval; None: a spelling, which stands in for a mention
+    association: float | None = None
+    interval: tuple[float, float] | None = None
+    share: float = 1.0  #: of its texts in which it is swapped or ablated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckPlan:
     """Which items that mention somebody are checked, and in which ways.
 
@@ -261,10 +280,13 @@ class CheckPlan:
     randomised: bool = True  #: explained by the model with new random weights
     draws: int = 1  #: of the weights; each explains its part of the items
     counts: Mapping[str, int] = field(default_factory=dict)  #: entity -> mentions in a sample
+    #: entity -> mentions there by spelling, where texts have accents that its terms have not
+    spellings: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: group -> share of the texts that mention it in which the mention is swapped
     swaps: Mapping[str, float] = field(default_factory=dict)
     swap_passes: int = 0  #: forward passes that these take, about
     regions: bool = False  #: every marked region of a picture that is drawn is hidden
+    candidates: tuple[CandidateWord, ...] = ()  #: words that the lexicon may lack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Verdicts on groups: answers first, rates second, relevance never by itself."""
+"""Verdicts on groups: the mention and the outcome, each in three states."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +16,7 @@ from transexplain.analysis.groups.group_verdicts import (
     Found,
     GroupVerdict,
     group_verdicts,
+    with_measures,
 )
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import outcome_table
@@ -69,111 +70,152 @@ def judged(
     found: Found | None = None,
     no_swaps: str = "",
     answer: Answer = INVITED,
+    unlisted: Sequence[str] = (),
 ) -> GroupVerdict:
     references, practical = references_of("B", ["A", "B"]), Practical()
+    totals = even() if totals is None else totals
     evidence = Evidence(
-        counterfactuals=counterfactual_table(observations, [answer], references, practical),
-        outcomes=outcome_table(
-            even() if totals is None else totals, [answer], CLASSES, references, practical
+        counterfactuals=with_measures(
+            counterfactual_table(observations, [answer], CLASSES, references, practical)
         ),
+        outcomes=with_measures(outcome_table(totals, [answer], CLASSES, references, practical)),
         relevance=rows,
         found={"A": found} if found else {},
         no_swaps=no_swaps,
+        unlisted={"A": unlisted} if unlisted else {},
         is_number=answer.is_number,
     )
-    [verdict] = group_verdicts(evidence, references, practical)
+    [verdict] = group_verdicts(evidence, references)
     return verdict
 
 
-@pytest.mark.exhaustive
-def test_an_effect_of_swapping_is_different_answers_whatever_else_is_found() -> None:
-    found = judged(swapped(-0.5), rows=[relevance("equivalent")])
-    assert found.verdict == "different answers"
-    assert "\N{MINUS SIGN}0.5" in found.reasons[0] and "logit (95 %" in found.reasons[0]
-    assert found.p is not None and found.p < 1e-3
-    assert found.counterfactual is not None and found.outcome is not None
+def test_an_effect_of_swapping_changes_the_prediction_whatever_else_is_seen() -> None:
+    verdict = judged(swapped(-0.5), rows=[relevance("equivalent")])
+    assert (verdict.mention, verdict.outcome, verdict.state) == (
+        "changes",
+        "do not differ",
+        "flagged",
+    )
+    row = verdict.counterfactual
+    assert row is not None and verdict.rates is not None
+    decided = row.measures[0]
+    assert decided.state == "outside" and decided.p is not None and decided.p < 1e-3
 
 
-def test_names_that_differ_by_chance_are_named_and_their_group_is_not_flagged() -> None:
-    found = []
+def test_names_that_differ_by_chance_do_not_flag_their_group() -> None:
+    mentions = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        found.append(judged(list(drawn(rng, lambda _: 0.0, names=5, name=0.5))))
-    assert {one.verdict for one in found} == {"inconclusive"}
-    both = [one for one in found if "for these names" in one.reasons[0]]
-    assert 2 < len(both) < 12, "only where these names do differ"
-    assert all("names of each group would settle it" in one.reasons[0] for one in both)
+        mentions.append(judged(list(drawn(rng, lambda _: 0.0, names=5, name=0.5))).mention)
+    assert set(mentions) == {"open"}
 
 
-def test_rates_that_swapping_does_not_explain_are_different_outcomes() -> None:
-    found = judged(swapped(0.0), proxy())
-    assert found.verdict == "different outcomes"
-    assert "impact ratio 0.20" in found.reasons[0]
-    assert found.reasons[1].startswith("swapping its mentions does not explain it")
-    assert "labels say so of 10.0 % and 50.0 %" in found.reasons[2]
+def test_rates_that_swapping_does_not_explain_differ_and_the_mention_is_cleared() -> None:
+    verdict = judged(swapped(0.0), proxy())
+    assert (verdict.mention, verdict.outcome) == ("does not change", "differ")
+    assert verdict.rates is not None and verdict.rates.impact_ratio == pytest.approx(0.2)
+    assert "the labels differ as the predictions do (10.0 % and 50.0 %)" in verdict.notes
+    assert "swapping its mentions does not explain it" in verdict.notes
+    assert verdict.state == "flagged", "a note excuses nothing"
     without = judged((), proxy(), no_swaps="the model is not available")
-    assert without.verdict == "different outcomes"
-    assert "not known: the model is not available" in without.reasons[1]
+    assert (without.mention, without.outcome) == ("open", "differ")
+    assert any("the model is not available" in note for note in without.notes)
 
 
-def test_equivalent_needs_both_and_relevance_alone_flags_no_group() -> None:
-    assert judged(swapped(0.0)).verdict == "equivalent"
+def test_clear_needs_both_and_relevance_alone_flags_no_group() -> None:
+    assert judged(swapped(0.0)).state == "clear"
     explained = judged(swapped(0.0), rows=[relevance("difference")])
-    assert explained.verdict == "explained differently"
-    assert judged((), even()).verdict == "inconclusive"
-    few = counted(("A", ">invited", 30), ("B", ">invited", 25), ("B", ">rejected", 10))
-    open_ = judged(swapped(0.0), few)
-    assert open_.verdict == "inconclusive"
-    assert "items that mention it would settle it" in open_.reasons[0]
+    assert explained.state == "clear" and "relevance differs" in explained.notes[0]
+    without = judged((), even())
+    assert (without.mention, without.outcome, without.state) == ("open", "do not differ", "open")
+    few = counted(("A", ">invited", 30), ("B", ">invited", 31), ("B", ">rejected", 4))
+    verdict = judged(swapped(0.0), few)
+    assert (verdict.mention, verdict.outcome) == ("does not change", "open")
+
+
+def test_a_word_that_the_lexicon_lacks_keeps_the_mention_open() -> None:
+    verdict = judged(swapped(0.0), unlisted=["she moves predictions"])
+    assert verdict.mention == "open" and "she moves predictions" in verdict.mention_reasons
 
 
 SCORE = Answer(name="score", plus=(0,), minus=())
 
 
-def test_numbers_are_judged_by_swaps_alone() -> None:
+def test_numbers_are_judged_by_swaps_in_their_own_unit() -> None:
     mentioned = Found(mentions=30)
     equal = judged(swapped(0.0), proxy(), found=mentioned, answer=SCORE)
-    assert equal.verdict == "equivalent" and equal.outcome is None
-    assert equal.counterfactual is not None
-    assert (equal.counterfactual.flips, equal.counterfactual.own_flips) == (None, None)
-    assert not any(word in " ".join(equal.reasons) for word in ("rates", "answered", "; ;"))
+    assert (equal.mention, equal.outcome, equal.rates) == ("does not change", "open", None)
+    row = equal.counterfactual
+    assert row is not None
+    assert (row.changed_across, row.changed_within, row.shift) == (None, None, None)
+    assert {measure.name for measure in row.measures} == {"logit", "spread"}
     apart = judged(swapped(-0.5), proxy(), found=mentioned, answer=SCORE)
-    assert apart.verdict == "different answers" and apart.outcome is None
-    assert "points of probability" in apart.reasons[0] and "answer to" not in apart.reasons[0]
-    nowhere = judged(swapped(0.0), even(), answer=SCORE)
-    assert nowhere.verdict == "inconclusive" and nowhere.reasons == ("no item mentions it",)
+    assert apart.mention == "changes" and "probability" not in apart.mention_reasons[0]
 
 
-def test_too_few_swaps_say_how_many_would_do() -> None:
-    found = judged(swapped(0.0, name=0.5, texts=20))
-    assert found.verdict == "inconclusive"
-    assert "names of each group would settle it" in found.reasons[0]
+def test_a_number_is_not_accused_by_a_probability_that_it_has_not() -> None:
+    """0.28 of a score is within a limit of 1, whatever its sigmoid does."""
+    references, practical = references_of("B", ["A", "B"]), Practical(logit=1.0)
+    rows = with_measures(
+        counterfactual_table(swapped(-0.28), [SCORE], CLASSES, references, practical)
+    )
+    assert {row.measure("logit").state for row in rows} == {"inside"}  # type: ignore[union-attr]
+    assert all(row.measure("probability") is None for row in rows)
+
+
+def test_too_few_swaps_are_open() -> None:
+    assert judged(swapped(0.0, name=0.5, texts=20)).mention == "open"
     two = judged([seen("1", "A", "a", 1.0), seen("1", "B", "b", 0.0)] * 1)
-    assert two.verdict == "inconclusive"
+    assert two.mention == "open"
 
 
-def test_opposite_effects_in_strata_are_different_answers() -> None:
+def test_opposite_effects_in_strata_change_predictions() -> None:
     rng = np.random.default_rng(1)
     mixed = list(drawn(rng, lambda text: 1.0 if text % 2 else -1.0))
-    found = judged(mixed)
-    assert found.verdict == "different answers"
+    assert judged(mixed).mention == "changes"
     hidden = [seen(o.document, o.group, o.entity, o.log_odds[0]) for o in mixed]
     undeclared = judged(hidden)
-    assert undeclared.verdict == "different answers"
-    assert "up or down, depending on the text" in undeclared.reasons[0]
+    assert undeclared.mention == "changes" and undeclared.counterfactual is not None
+    spread = undeclared.counterfactual.measure("spread")
+    assert spread is not None and spread.state == "outside"
 
 
-def test_opposite_rates_in_strata_are_different_outcomes() -> None:
+def test_opposite_rates_in_strata_differ() -> None:
     totals = counted(("A", ">invited", 300), ("B", ">rejected", 300), slice_="office")
     totals.merge(counted(("A", ">rejected", 300), ("B", ">invited", 300), slice_="shop"))
-    found = judged(swapped(0.0), totals)
-    assert found.verdict == "different outcomes" and found.stratum in ("office", "shop")
+    verdict = judged(swapped(0.0), totals)
+    assert verdict.outcome == "differ" and verdict.rates is not None
+    assert verdict.rates.stratum in ("office", "shop")
+
+
+def test_a_difference_between_strata_alone_is_noted_and_stays_a_difference() -> None:
+    """Half of either group is invited in the shop, a tenth in the office; A is in the office."""
+    totals = counted(
+        ("A", ">invited", 90),
+        ("A", ">rejected", 810),
+        ("B", ">invited", 10),
+        ("B", ">rejected", 90),
+        slice_="office",
+    )
+    totals.merge(
+        counted(
+            ("A", ">invited", 50),
+            ("A", ">rejected", 50),
+            ("B", ">invited", 450),
+            ("B", ">rejected", 450),
+            slice_="shop",
+        )
+    )
+    verdict = judged(swapped(0.0), totals)
+    assert verdict.outcome == "differ" and verdict.rates is not None
+    assert verdict.rates.stratum == ""
+    assert "the difference is between strata, not within them" in verdict.notes
 
 
 def test_four_names_are_enough_for_a_large_effect() -> None:
     rng = np.random.default_rng(2)
-    found = judged(list(drawn(rng, lambda _: -2.0, names=4)), rows=[relevance("suppressed")])
-    assert found.verdict == "different answers"
+    large = judged(list(drawn(rng, lambda _: -2.0, names=4)), rows=[relevance("suppressed")])
+    assert large.mention == "changes"
     quiet = judged(list(drawn(rng, lambda _: 0.0, names=4)), rows=[relevance("suppressed")])
     assert "too few entities for a comparison of relevance" in quiet.missing[0]
 
@@ -185,8 +227,9 @@ def test_four_names_are_enough_for_a_large_effect() -> None:
         (Found(mentions=100, most="Ann", most_share=0.42), "Ann is 42 % of its mentions"),
     ],
 )
-def test_limits_of_the_matching_are_reported(found: Found, words: str) -> None:
-    assert words in judged(swapped(0.0), found=found).missing[0]
+def test_limits_of_the_matching_are_reported_and_nothing_is_clear(found: Found, words: str) -> None:
+    verdict = judged(swapped(0.0), found=found)
+    assert words in verdict.missing[0] and verdict.state == "open"
     assert not judged(swapped(0.0), found=Found(mentions=100, left_out=1)).missing
 
 

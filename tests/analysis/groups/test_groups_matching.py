@@ -10,15 +10,17 @@ from transexplain.analysis.groups.mention_matching import Match, Matcher, matche
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import Matching
+from transexplain.types.plans import Matching, MatchPolicy
 
 
-def matcher(**groups: list[str]) -> Matcher:
-    return Matcher([EntityGroup(name=name, terms=tuple(t)) for name, t in groups.items()])
+def matcher(match: MatchPolicy = "folded", **groups: list[str]) -> Matcher:
+    made = [EntityGroup(name=name, terms=tuple(t)) for name, t in groups.items()]
+    return Matcher(made, Matching(match=match))
 
 
 def surfaces(terms: list[str], text: str) -> list[str]:
-    return [match.surface for match in matcher(g=terms).find(text)]
+    """By `exact`, which no accents and no full-width letters change."""
+    return [match.surface for match in matcher("exact", g=terms).find(text)]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,52 @@ def test_examples_of_found_terms(terms: list[str], text: str, found: list[str] |
             "Guinea": ["Guinea-Bissau", "Guinea\u2011Bissau", "Guinea"],
         }[terms[0]]
     assert surfaces(terms, text) == found
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "found"),
+    [
+        (["Jose", "Zoe"], "José, Zoë, JOSE\u0301 and Jose", ["José", "Zoë", "JOSE\u0301", "Jose"]),
+        (["José"], "Jose José jose", ["Jose", "José"]),
+        (["Soren", "Łukasz"], "Søren and Lukasz", ["Søren", "Lukasz"]),
+        (["Jose"], "\uff2a\uff4f\uff53\uff45 and \uff2aos\u00e9", None),
+        (["Jose Luis"], "José\u3000Luis, José-Luis", ["José\u3000Luis"]),
+        (["Ana-Lucia"], "Ana Lucía, Ana\u2011Lucía", ["Ana Lucía", "Ana\u2011Lucía"]),
+        (["el"], "él, el", ["el"]),  # a word of small letters is no name
+        (["Ё\u043bка"], "Е\u043bка", ["Е\u043bка"]),
+        (["がく"], "かく がく", ["がく"]),  # its mark is a letter
+        (["\u0301"], "a \u0301", ["\u0301"]),
+        (["Ann"], "Ann´s", ["Ann"]),
+    ],
+)
+def test_names_are_found_whatever_their_accents_and_width(
+    terms: list[str], text: str, found: list[str] | None
+) -> None:
+    wanted = found or ["\uff2a\uff4f\uff53\uff45", "\uff2aos\u00e9"]
+    matches = matcher(g=terms).find(text)
+    assert [one.surface for one in matches] == wanted
+    assert [text[one.start : one.end] for one in matches] == wanted
+    assert {one.entity for one in matches} <= set(terms)
+    assert surfaces(terms, text) == [one for one in wanted if _same(one, terms)]
+
+
+def _same(surface: str, terms: list[str]) -> bool:
+    spelled = {tuple(piece.key for piece in pieces(term)) for term in terms}
+    spelled |= {tuple(piece.key for piece in pieces(term.replace("-", " "))) for term in terms}
+    return tuple(piece.key for piece in pieces(surface)) in spelled
+
+
+def test_a_spelling_that_is_listed_is_the_nearest() -> None:
+    both = matcher(g=["Zoe", "Zoë"]).find("Zoe Zoë ZOÉ")
+    assert [one.entity for one in both] == ["Zoe", "Zoë", "Zoë"]
+
+
+def test_spellings_that_two_groups_tell_apart_stay_apart() -> None:
+    found = matcher(**{"names/a": ["Zoe", "Jose"], "names/b": ["Zoë"], "of/c": ["Zoé"]})
+    matches = found.find("Zoe Zoë José")
+    by = [(one.surface, one.group) for one in matches if one.group != "of/c"]
+    assert by == [("Zoe", "names/a"), ("Zoë", "names/b"), ("José", "names/a")]
+    assert [one.surface for one in matches if one.group == "of/c"] == ["Zoe", "Zoë"]
 
 
 def test_the_entity_is_the_spelling_with_the_capital_where_both_are_listed() -> None:

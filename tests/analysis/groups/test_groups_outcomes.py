@@ -9,6 +9,8 @@ import pytest
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import UNITS, exact
 from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.group_verdicts import with_measures
+from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.types.findings import Practical
@@ -48,7 +50,13 @@ def counted(*rows: tuple[str, str, int], **more: Any) -> OutcomeTotals:
 
 def table(totals: OutcomeTotals, names: str = "AB", reference: Any = None) -> list[Outcome]:
     references = references_of(reference, list(names))
-    return outcome_table(totals, [INVITED], CLASSES, references, Practical())
+    return with_measures(outcome_table(totals, [INVITED], CLASSES, references, Practical()))
+
+
+def measure(row: Outcome, name: MeasureName = "rate") -> Measure:
+    known = row.measure(name)
+    assert known is not None
+    return known
 
 
 ITEMS = (
@@ -64,17 +72,20 @@ ITEMS = (
 
 def test_rates_and_errors_by_hand() -> None:
     [row] = table(counted(*ITEMS), reference="B")
-    assert (row.group, row.reference, row.answer, row.stratum) == ("A", "B", "invited", "")
+    assert (row.group, row.reference, row.prediction, row.stratum) == ("A", "B", "invited", "")
     assert (row.own.selected.count, row.own.selected.total) == (8, 120)
     assert (row.other.selected.count, row.other.selected.total) == (87, 120)
     assert row.impact_ratio == pytest.approx(8 / 87)
-    assert row.ratio_interval is not None and row.ratio_interval[1] < 0.2
-    assert row.p is not None and row.p < 1e-9 and not row.equal
+    p = measure(row).p
+    assert measure(row).state == "outside" and p is not None and p < 1e-9
+    assert measure(row, "true positive rate").state == "outside"
+    assert row.measure("impact ratio") is None, "no class is declared favourable"
     own = row.own
     assert own.labelled is not None and own.labelled.share == 38 / 120
     assert own.error is not None and own.error.count == 30
     assert own.true_positive is not None and own.true_positive.share == 8 / 38
     assert own.false_positive is not None and own.false_positive.count == 0
+    assert own.precision is not None and own.precision.share == 1.0
     # two logits apart: probability 0.881 where invited, 0.119 where not
     assert own.probability is not None
     mean = (8 * 0.880797 + 112 * 0.119203) / 120
@@ -96,12 +107,11 @@ def test_a_group_alone_is_compared_with_items_that_do_not_mention_it() -> None:
     assert (row.own.selected.total, row.other.selected.total) == (20, 30)
 
 
-def test_a_rate_of_nobody_has_no_ratio_and_few_items_no_p() -> None:
+def test_a_rate_of_nobody_has_no_ratio_and_few_items_no_interval() -> None:
     [row] = table(counted(("A", ">invited", 20), ("B", ">rejected", 20)), reference="B")
-    assert row.impact_ratio is None and row.ratio_interval is None
-    assert row.p is not None and row.p < 1e-4, "the difference and the ratio are beyond doubt"
+    assert row.impact_ratio is None and measure(row).state == "outside"
     [row] = table(counted(("A", ">invited", 5), ("B", ">rejected", 50)), reference="B")
-    assert row.p is None and not row.equal
+    assert measure(row).interval is None and measure(row).state == "open"
     assert not table(counted(("A", ">invited", 50)), reference="B"), "nobody mentions B"
 
 
@@ -109,10 +119,8 @@ def test_strata_are_compared_by_themselves() -> None:
     totals = counted(("A", ">invited", 50), ("B", ">rejected", 50), slice_="office")
     totals.merge(counted(("A", ">rejected", 50), ("B", ">invited", 50), slice_="shop"))
     rows = {row.stratum: row for row in table(totals, reference="B")}
-    assert rows[""].equal or rows[""].p == 1.0
-    for stratum in ("office", "shop"):
-        p = rows[stratum].p
-        assert p is not None and p < 1e-9
+    assert measure(rows[""]).value == 0.0 and measure(rows[""]).state != "outside"
+    assert {measure(rows[stratum]).state for stratum in ("office", "shop")} == {"outside"}
 
 
 @pytest.mark.exhaustive
@@ -120,7 +128,7 @@ def test_many_equal_items_are_equal() -> None:
     same = counted(("A", ">invited", 2000), ("A", ">rejected", 2000))
     same.merge(counted(("B", ">invited", 2000), ("B", ">rejected", 2000)))
     [row] = table(same, reference="B")
-    assert row.equal and row.p == 1.0
+    assert measure(row).state == "inside" and measure(row).level == 0.9
 
 
 def test_totals_merge_to_the_same_bits_and_come_back_from_json() -> None:

@@ -60,7 +60,7 @@ def test_the_comment_says_differences_changes_and_failures(db: Database) -> None
     assert "| anns | all other groups | different answers | positive | 66.7" in text
     assert "| anns | positive | all other groups | +0.490 | 0.49 to 0.49 | p = 0.003 | 6 |" in text
     assert f"### Compared with run {unbiased}" in text
-    assert "| anns | positive | newly flagged | not known | +0.490 |" in text
+    assert "| anns | no verdict | changes | no verdict | open |" in text
     assert "| empty-text | 1 | row-36 | the text is empty |" in text
     assert "mentions of anns" not in text, "the table says it with more numbers"
 

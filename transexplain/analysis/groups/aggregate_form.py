@@ -166,6 +166,8 @@ class _Checked(Struct):
     observations: list[_Observation]
     randomised: _Randomised
     regions: list[_Region] = []
+    candidates: list[_Observation] = []
+    unpaired: dict[str, _Above] = {}
     exact: _Exact | None = None
 
 
@@ -197,6 +199,7 @@ class _Aggregate(Struct, kw_only=True):
     second: list[_Entities]
     checked: _Checked
     dropped: list[tuple[str, str, _Count]]
+    spellings: list[tuple[str, str, str, _Above]] = []
     seen: _Seen
     gaps: list[tuple[str, _Count, _Above, int]]
     outcomes: list[_List]

@@ -44,6 +44,11 @@ class Answer:
         return not self.plus and not self.several
 
     @property
+    def is_type(self) -> bool:
+        """Whether it is a type of entities, of which a text may have any number."""
+        return self.several and not self.plus
+
+    @property
     def is_number(self) -> bool:
         """Whether it is a model's only output: a number, which every item has."""
         return bool(self.plus) and not (self.minus or self.several or self.logarithm)

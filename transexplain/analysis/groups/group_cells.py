@@ -52,6 +52,16 @@ def references_of(reference: PlanReference, names: Iterable[str]) -> dict[str, R
     return {name: _reference(reference, name, groups) for name in groups}
 
 
+def compared_with(reference: PlanReference, names: Iterable[str]) -> dict[str, set[str]]:
+    """The groups that each is compared with, as the group or as the reference; never itself."""
+    found: dict[str, set[str]] = {}
+    for name, one in references_of(reference, names).items():
+        for other in one.groups:
+            found.setdefault(name, set()).add(other)
+            found.setdefault(other, set()).add(name)
+    return found
+
+
 def reference_name(names: Iterable[str]) -> str:
     """The references of all rows of a table in a few words: the one that they share, if one."""
     found = set(names)

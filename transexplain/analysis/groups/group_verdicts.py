@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from transexplain.analysis.groups.advice import mention_advice, outcome_advice
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.measures import Comparison, decided, gravest
+from transexplain.analysis.groups.measures import Comparison, MeasureName, decided, gravest
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import (
     WORDS,
@@ -41,6 +41,8 @@ class GroupVerdict:
     reference: str
     mention: Mentioned  #: whether a mention of the group changes the prediction
     outcome: Outcomes  #: whether rates of predictions and errors differ
+    #: *flagged*: either question is answered by a difference; *clear*: neither, and no gap
+    state: VerdictState = field(init=False, default="open")
     mention_reasons: tuple[str, ...]  #: in the order of their weight
     outcome_reasons: tuple[str, ...]
     notes: tuple[str, ...]  #: what explains a difference, and excuses none
@@ -50,13 +52,12 @@ class GroupVerdict:
     mention_advice: str = ""  #: what would settle the mention; "": it is settled
     outcome_advice: str = ""  #: what would settle the outcome
 
-    @property
-    def state(self) -> VerdictState:
-        """*Flagged*: either question is answered by a difference; *clear*: neither, and no gap."""
-        if self.mention == "changes" or self.outcome == "differ":
-            return "flagged"
+    def __post_init__(self) -> None:
         settled = self.mention == "does not change" and self.outcome == "do not differ"
-        return "clear" if settled and not self.missing else "open"
+        state: VerdictState = "clear" if settled and not self.missing else "open"
+        if self.mention == "changes" or self.outcome == "differ":
+            state = "flagged"
+        object.__setattr__(self, "state", state)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +91,20 @@ _Row = TypeVar("_Row", Counterfactual, Outcome)
 
 
 def with_measures(rows: Sequence[tuple[_Row, Sequence[Comparison]]]) -> list[_Row]:
-    """The rows of one question with their measures, decided together."""
+    """The rows of one question with their measures, decided together.
+
+    Measures that need not be inside are left out unless they are outside.
+    """
     measures = iter(decided([comparison for _, several in rows for comparison in several]))
-    return [replace(row, measures=tuple(next(measures) for _ in several)) for row, several in rows]
+    judged = [
+        (row, [(comparison.needed, next(measures)) for comparison in several])
+        for row, several in rows
+    ]
+    kept = [
+        replace(row, measures=tuple(m for needed, m in several if needed or m.state == "outside"))
+        for row, several in judged
+    ]
+    return [row for row in kept if row.measures]
 
 
 def group_verdicts(evidence: Evidence, references: Mapping[str, Reference]) -> list[GroupVerdict]:
@@ -163,7 +175,9 @@ class _GroupEvidence:
 
     def _open_mention(self) -> Iterator[str]:
         """Why the mention is open; nothing where every measure is inside its limit."""
-        if not self.swaps:
+        if any(row.whole for row in self.rates) and not self.swaps:
+            yield "nothing was swapped: items belong to the group as a whole"
+        elif not self.swaps:
             yield f"{self.words.none}: {self.evidence.no_swaps or self.words.nothing}"
         undecided = [row for row in self.swaps if not row.stratum and not _all_inside(row)]
         yield from (open_effect(row) for row in undecided[:1])
@@ -190,8 +204,8 @@ class _GroupEvidence:
             yield f"{evidence.no_rates}, so rates were not compared"
         elif not self.rates:
             mentioned = self.relevance or self.found.mentions
-            who = f"its reference ({self.reference.name})" if mentioned else "it"
-            yield f"no item mentions {who}, so rates were not compared"
+            who = f"its reference ({self.reference.name})" if mentioned else "this group"
+            yield f"there are no items of {who}, so rates were not compared"
         undecided = [row for row in self.rates if not row.stratum and not _all_inside(row)]
         yield from (open_rates(row) for row in undecided[:1])
         doubtful = [row for row in self.rates if row.stratum and _is_doubtful(row)]
@@ -203,23 +217,24 @@ class _GroupEvidence:
         measure = gravest(row.measures)
         if measure is not None and measure.name in ("rate", "impact ratio"):
             yield from labels_say(row)
-        if not row.stratum and self._within_strata(row):
+        if measure is not None and not row.stratum and self._within_strata(row, measure.name):
             yield "the difference is between strata, not within them"
         if mention == "does not change":
             yield f"{self.words.deed} does not explain it"
-        elif not self.swaps:
+        elif not self.swaps and not self.rates[0].whole:
             why = self.evidence.no_swaps or self.words.nothing
             yield f"whether {self.words.itself} does it is not known: {why}"
 
-    def _within_strata(self, row: Outcome) -> bool:
-        """Whether every stratum's rates are within the limit."""
+    def _within_strata(self, row: Outcome, name: MeasureName) -> bool:
+        """Whether this measure is within its limit in every stratum."""
         strata = [
             measure
             for other in self.rates
             if other.stratum and other.prediction == row.prediction
-            if (measure := other.measure("rate")) is not None
+            if (measure := other.measure(name)) is not None
         ]
-        return len(strata) > 1 and all(measure.size <= 1.0 for measure in strata)
+        known = all(measure.interval is not None and measure.size <= 1.0 for measure in strata)
+        return len(strata) > 1 and known
 
     def _missing(self) -> Iterator[str]:
         found = self.found

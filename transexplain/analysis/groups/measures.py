@@ -73,6 +73,7 @@ class Comparison:
     outside: _ByLevel  #: level -> the interval that has to lie outside
     p: float | None  #: of a true value within the limit; None: too few texts or items
     lies_inside: bool  #: whether the limits hold the interval `inside`
+    needed: bool = True  #: whether it has to be inside; else it counts where it is outside
     precision: Precision | None = None  #: None: too few texts or items
 
     def decided(self, p: float | None, alpha: float, tested: int) -> Measure:
@@ -205,9 +206,23 @@ def spread(variance: Estimate, limit: float) -> Comparison:
 
 
 def share_difference(
-    name: MeasureName, limit: float, own: Share, other: Share, fewest: int
+    name: MeasureName, limit: float, own: Share | None, other: Share | None, fewest: int
 ) -> Comparison:
-    """The difference of two shares, in points; inside and outside mirror for the other class."""
+    """The difference of two shares, in points; inside and outside mirror for the other class.
+
+    Without items on a side it is open.
+    """
+    if own is None or other is None:
+        return Comparison(
+            name=name,
+            value=0.0,
+            low=-limit,
+            high=limit,
+            inside=None,
+            outside=lambda _level: (-1.0, 1.0),
+            p=None,
+            lies_inside=False,
+        )
     enough = min(own.total, other.total) >= fewest
 
     def interval(level: float) -> Interval:
@@ -228,15 +243,14 @@ def share_difference(
     )
 
 
-def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Comparison | None:
-    """The ratio of two rates of a favourable class; None where the reference's rate is 0.
+def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Comparison:
+    """The ratio of two rates of a favourable class; infinite where only the reference's is 0.
 
     It is outside only together with a difference of at least a point, and inside where the
     difference is less than a point for certain.
     """
-    if not other.count:
-        return None
     enough = min(own.total, other.total) >= fewest
+    alone = math.inf if own.count else 1.0
 
     def interval(level: float) -> Interval:
         return ratio_interval(own, other, level)
@@ -250,7 +264,7 @@ def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Compari
     small = gap[0] > -POINT and gap[1] < POINT
     return Comparison(
         name="impact ratio",
-        value=own.value / other.value,
+        value=own.value / other.value if other.count else alone,
         low=least,
         high=1 / least,
         inside=inside,

@@ -1,14 +1,21 @@
 """Finds the terms of a lexicon in a text, and sums the relevance of these mentions."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.name_cues import Cues
-from transexplain.analysis.groups.word_pieces import KeyFilter, Piece, pieces
+from transexplain.analysis.groups.word_pieces import (
+    KeyFilter,
+    Piece,
+    exact_key,
+    folded_key,
+    pieces,
+)
 from transexplain.errors import LexiconError
 from transexplain.types.items import (
     Ambiguity,
@@ -56,17 +63,26 @@ class _Term:
     entity: str
     capitals: tuple[frozenset[int], ...]  #: per piece: positions that the lexicon writes so
     ambiguous: Ambiguity | None
+    keys: tuple[str, ...]  #: of its pieces, with accents
+    folds: bool  #: spellings with other accents are the same term
 
     @property
     def strictness(self) -> int:
         return sum(map(len, self.capitals))
 
-    def accepts(self, found: Sequence[Piece], case: CasePolicy) -> bool:
+    def accepts(self, found: Sequence[Piece], spelled: Sequence[Piece], case: CasePolicy) -> bool:
+        """Whether it is `found`, the pieces by their folded keys, which are `spelled` so."""
+        if not self.folds and not self.keyed(spelled):
+            return False
         if case == "ignore":
             return True
         if case == "exact":
             return self.spelled(found)
         return all(need <= piece.capitals for need, piece in zip(self.capitals, found, strict=True))
+
+    def keyed(self, spelled: Sequence[Piece]) -> bool:
+        """Whether the letters are those of the lexicon, in any case."""
+        return all(key == one.key for key, one in zip(self.keys, spelled, strict=True))
 
     def spelled(self, found: Sequence[Piece]) -> bool:
         """Whether the capitals are exactly those of the lexicon."""
@@ -89,8 +105,11 @@ class Matcher:
     it matches any hyphen and white space. Parts of a compound in the text are words of their own
     (`Ann's`, `pro-China`). By `rules.case` a capital of the term must be a capital in the text
     while its other letters match in any case (`smart`), or letters are as they are (`exact`), or
-    match in any case (`ignore`). Within a group the longest term at the leftmost place wins and
-    matches do not overlap; groups do not see each other, so one span may belong to several. By
+    match in any case (`ignore`). By `rules.match` a name, a term that begins with no small letter,
+    is found whatever its accents and the width of its letters (`folded`), unless another group of
+    its family has the other spelling, or as it is spelled (`exact`). Within a group the longest
+    term at the leftmost place wins and matches do not overlap; groups do not see each other, so one
+    span may belong to several. By
     `rules.ambiguous` an ambiguous term counts with a cue (see `Cues`), always, never, or where it
     lies within one of the spans that a recogniser found.
 
@@ -105,6 +124,7 @@ class Matcher:
             twice = next(name for name in self._names if self._names.count(name) > 1)
             raise LexiconError(f"group {twice!r} is given twice; join the two lists")
         self._root = _Node()
+        self._homes = _homes(groups) if self._rules.match == "folded" else None
         for index, group in enumerate(groups):
             for term in group.terms:
                 self._insert(index, term, group)
@@ -126,11 +146,12 @@ class Matcher:
         beginnings = self._root.glued
         found = pieces(text)
         cues = Cues(text, found)
+        walked = pieces(text, folded=True) if self._folds(text) else found
         free_from = [0] * len(self._names)
         hits: list[tuple[int, int, int, str, bool]] = []
-        for position in [place for place, one in enumerate(found) if one.key in beginnings]:
+        for position in [place for place, one in enumerate(walked) if one.key in beginnings]:
             start = found[position].start
-            for term, last in self._longest(found, position).values():
+            for term, last in self._longest(walked, found, position).values():
                 if start < free_from[term.group]:
                     continue
                 end = found[last].end
@@ -138,7 +159,7 @@ class Matcher:
                 if self._rules.ambiguous == "recogniser" and term.ambiguous is not None:
                     meant = any(first <= start and end <= stop for first, stop in recognised)
                 else:
-                    meant = self._meant(cues, term, found, position, last)
+                    meant = self._meant(cues, term, walked, position, last)
                 hits.append((start, end, term.group, term.entity, meant))
         hits.sort()
         matches = [
@@ -165,30 +186,38 @@ class Matcher:
         return cues.count_for(first, last, exactly, term.ambiguous)
 
     def _insert(self, index: int, spelling: str, group: EntityGroup) -> None:
-        words = pieces(spelling)
-        if not words:
+        exact = pieces(spelling)
+        if not exact:
             raise LexiconError(f"group {group.name!r} has an empty term")
+        words = pieces(spelling, folded=True) if self._folds(spelling) else exact
         entity = group.entities.get(spelling, spelling)
-        for form in (words, _with_spaces(words)):
-            if form is None:
+        folds = self._homes is not None and _is_alone(spelling, group.name, self._homes)
+        for form, keyed in ((words, exact), (_with_spaces(words), _with_spaces(exact))):
+            if form is None or keyed is None:
                 continue
             node = self._root.glued.setdefault(form[0].key, _Node())
             for word in form[1:]:
                 node = (node.spaced if word.spaced else node.glued).setdefault(word.key, _Node())
             capitals = tuple(word.capitals for word in form)
-            node.terms.append(_Term(index, entity, capitals, group.ambiguous.get(spelling)))
+            keys, ambiguous = tuple(word.key for word in keyed), group.ambiguous.get(spelling)
+            node.terms.append(_Term(index, entity, capitals, ambiguous, keys, folds))
 
-    def _longest(self, found: list[Piece], position: int) -> dict[int, tuple[_Term, int]]:
+    def _longest(
+        self, found: list[Piece], spelled: list[Piece], position: int
+    ) -> dict[int, tuple[_Term, int]]:
         """Per group the longest term that starts at `position`, and its last piece."""
         best: dict[int, tuple[_Term, int]] = {}
         for node, last in self._walk(found, position):
             if not node.terms:
                 continue
-            window = found[position : last + 1]
-            for term in sorted(node.terms, key=lambda t: t.strictness):
-                if term.accepts(window, self._rules.case):
+            window, exact = found[position : last + 1], spelled[position : last + 1]
+            for term in sorted(node.terms, key=lambda t: (t.keyed(exact), t.strictness)):
+                if term.accepts(window, exact, self._rules.case):
                     best[term.group] = (term, last)
         return best
+
+    def _folds(self, text: str) -> bool:
+        return self._homes is not None and not text.isascii()
 
     def _walk(self, found: list[Piece], position: int) -> Iterator[tuple[_Node, int]]:
         node = self._root.glued.get(found[position].key)
@@ -199,6 +228,34 @@ class Matcher:
                 return
             piece = found[position]
             node = (node.spaced if piece.spaced else node.glued).get(piece.key)
+
+
+_Homes = Mapping[str, Collection[tuple[str, str]]]
+
+
+def _homes(groups: Sequence[EntityGroup]) -> _Homes:
+    """Folded spelling -> its spellings in lower case, each with a group that has it.
+
+    Empty where all terms are of plain letters, which have no other spelling.
+    """
+    found: dict[str, set[tuple[str, str]]] = {}
+    if all(term.isascii() for group in groups for term in group.terms):
+        return found
+    for group in groups:
+        for term in group.terms:
+            found.setdefault(folded_key(term), set()).add((exact_key(term), group.name))
+    return found
+
+
+def _is_alone(spelling: str, group: str, homes: _Homes) -> bool:
+    """Whether it is a name that no other group of the family has with other accents."""
+    if not homes or spelling.islower():
+        return not spelling.islower()
+    own = exact_key(spelling)
+    return not any(
+        key != own and name != group and family(name) == family(group)
+        for key, name in homes[folded_key(spelling)]
+    )
 
 
 def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:

@@ -58,6 +58,7 @@ class Tally(NamedTuple):
 
 _Waiting = tuple[Situation, Sequence[float]]  #: an item's situation and logits
 _COUNTED_TOGETHER = 1024  #: items
+_TEXTS = 4096  #: clusters of the texts that entities are in; more texts share them
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +83,10 @@ class OutcomeTotals:
         """Count one explained item, whoever it mentions.
 
         `chances` are the values of its answers, 0 to 1, where they are no probabilities of logits.
+        Entities of one text are one cluster.
         """
+        if not cluster and answers and answers[0].is_type:
+            cluster = f"text {outcome.index % _TEXTS}"
         key = Situation(
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -25,6 +25,8 @@ from transexplain.types.findings import Practical
 
 Counted = Literal["items", "entities", "answers"]
 MIN_ITEMS = 10  #: on either side; the interval of a rate over fewer is too wide to be of use
+#: on either side; a rate over fewer cannot be shown to lie within five points of another
+MIN_ENTITIES = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +47,7 @@ class Side:
     error: Rate | None  #: predicted otherwise than labelled; of several labels in this one
     true_positive: Rate | None  #: of those labelled with it, selected; None: none is labelled so
     false_positive: Rate | None  #: of those labelled otherwise, selected
+    precision: Rate | None  #: of those selected, labelled with it; None: none is selected
     calibration: float | None  #: mean probability minus the share so labelled, over labelled items
 
 
@@ -88,15 +91,17 @@ def outcome_table(
 
     `whole` are groups that items belong to, and do not mention; only the words differ.
     Predictions are those of `answers` and of every class; differences mirror, so that of two
-    classes one is enough. A stratum is a value of the slice; one with fewer than `MIN_ITEMS` items
-    on a side is left out. A group or a reference that no item mentions has no row, nor has a
-    number, which has no rate.
+    classes one is enough. Labels of tokens are judged by recall and precision where the data labels
+    entities, else by the share of mentions with each; entities of a text are one cluster. A type
+    that hardly any entity has, and too few to show that it is within limits, need not be. A stratum
+    is a value of the slice; one with fewer than `MIN_ITEMS` items on a side is left out. A group or
+    a reference that no item mentions has no row, nor has a number, which has no rate.
     """
-    chosen: list[tuple[int | None, Answer]] = [
-        (place, one) for place, one in enumerate(answers) if not one.is_number
+    chosen = [
+        _Prediction(place, answer) for place, answer in enumerate(answers) if not answer.is_number
     ]
     if chosen:
-        chosen += [(None, one) for one in _other_classes(answers, classes, favourable)]
+        chosen += _other_classes(answers, classes, favourable)
     table = _Table(list(totals), len(answers))
     strata = ["", *sorted({*table.slice.values} - {""})]
     rows: list[ComparedRates] = []
@@ -109,32 +114,39 @@ def outcome_table(
             own, other = _Rows.of(table, mine & within), _Rows.of(table, theirs & within)
             if min(own.items, other.items) >= (MIN_ITEMS if stratum else 1):
                 sides = _Sides(own, other, classes, practical, favourable, group in whole)
-                rows += [
-                    sides.compared(place, answer, (group, reference.name, stratum))
-                    for place, answer in chosen
-                ]
+                named = (group, reference.name, stratum)
+                compared = [sides.compared(prediction, named) for prediction in chosen]
+                rows += [(row, measures) for row, measures in compared if measures]
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Prediction:
+    """A prediction whose rates are compared."""
+
+    place: int | None  #: of its probability among those that were measured
+    answer: Answer
+    ratio_only: bool = False  #: its differences are those of another, or mirror them
 
 
 def _other_classes(
     answers: Sequence[Answer], classes: Sequence[str], favourable: Collection[str]
-) -> Iterator[Answer]:
+) -> Iterator[_Prediction]:
     """The classes that no answer is of; none of many, nor one that mirrors an answer.
 
     A favourable class is always among them, since its ratio has no mirror.
     """
     first = answers[0]
-    if first.agrees or first.logarithm or len(classes) > MOST:
+    if not first.plus or first.logarithm or len(classes) > MOST:
         return
-    if first.several and first.name not in classes:
-        return  # types of entities, which are all among the answers
     known = {answer.plus for answer in answers}
     if len(classes) == 2 and not first.several:
         known |= {(1 - plus[0],) for plus in known if len(plus) == 1}
     for place, name in enumerate(classes):
         favoured = name in favourable and all(answer.name != name for answer in answers)
         if (place,) not in known or favoured:
-            yield answer_of(name, (place,), len(classes), several=first.several)
+            answer = answer_of(name, (place,), len(classes), several=first.several)
+            yield _Prediction(None, answer, ratio_only=(place,) in known)
 
 
 _Flags = NDArray[np.bool_]
@@ -262,6 +274,15 @@ class _Rows:
         return names, np.array(sums, dtype=np.float64).reshape(len(columns), -1)[:, order]
 
 
+#: measures of errors, and the shares of a side that they compare
+_Fields = tuple[tuple[MeasureName, str], ...]
+_ERRORS: _Fields = (
+    ("true positive rate", "true_positive"),
+    ("false positive rate", "false_positive"),
+)
+_TYPE_ERRORS: _Fields = (("true positive rate", "true_positive"), ("precision", "precision"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Sides:
     """The items on either side of a comparison."""
@@ -273,17 +294,12 @@ class _Sides:
     favourable: Collection[str]
     whole: bool
 
-    def compared(
-        self, place: int | None, answer: Answer, named: tuple[str, str, str]
-    ) -> ComparedRates:
-        """The comparison of one prediction; `named` are group, reference and stratum.
-
-        `place` is that of its probability among those that were measured.
-        """
+    def compared(self, prediction: _Prediction, named: tuple[str, str, str]) -> ComparedRates:
+        """The comparison of one prediction; `named` are group, reference and stratum."""
+        place, answer = prediction.place, prediction.answer
         selects = partial(answer.selects, classes=self.classes)
         own, other = (_shares(rows, answer, selects) for rows in (self.own, self.other))
         left, right = own.selected, other.selected
-        favourable = answer.name in self.favourable
         row = Outcome(
             group=named[0],
             reference=named[1],
@@ -293,30 +309,38 @@ class _Sides:
             other=other.side(self.other, place, answer),
             difference=left.value - right.value,
             impact_ratio=left.value / right.value if right.count else None,
-            favourable=favourable,
+            favourable=answer.name in self.favourable,
             whole=self.whole,
             counted="items" if answer.plus else "answers" if answer.agrees else "entities",
         )
-        return row, tuple(self._comparisons(own, other, favourable=favourable))
+        differences = () if prediction.ratio_only else self._differences(answer, own, other)
+        return row, (*differences, *self._ratio(answer, own, other))
 
-    def _comparisons(
-        self, own: "_Shares", other: "_Shares", *, favourable: bool
+    def _differences(
+        self, answer: Answer, own: "_Shares", other: "_Shares"
     ) -> Iterator[Comparison]:
+        """Differences of the rate and of errors; of types of entities of errors where known."""
         limit = self.practical.rates
-        yield share_difference("rate", limit, own.selected, other.selected, MIN_ITEMS)
-        errors: tuple[tuple[MeasureName, Share | None, Share | None], ...] = (
-            ("true positive rate", own.true_positive, other.true_positive),
-            ("false positive rate", own.false_positive, other.false_positive),
-        )
-        for name, left, right in errors:
-            if left is not None and right is not None:
-                yield share_difference(name, limit, left, right, MIN_ITEMS)
-        if favourable:
-            ratio = impact_ratio(
-                self.practical.impact_ratio, own.selected, other.selected, MIN_ITEMS
-            )
-            if ratio is not None:
-                yield ratio
+        labelled = [share.labelled is not None for share in (own, other)]
+        if not (answer.is_type and any(labelled)):
+            yield share_difference("rate", limit, own.selected, other.selected, MIN_ITEMS)
+        if answer.agrees or not (any(labelled) if answer.is_type else all(labelled)):
+            return  # every question is labelled alike, so that its rate is its only error
+        fewest = MIN_ENTITIES if answer.is_type else 1
+        for name, field in _TYPE_ERRORS if answer.is_type else _ERRORS:
+            left, right = getattr(own, field), getattr(other, field)
+            counts = [share.total if share else 0 for share in (left, right)]
+            most = max(counts[0] / own.selected.total, counts[1] / other.selected.total)
+            needed = min(counts) >= fewest or most > limit
+            if needed or all(counts):
+                comparison = share_difference(name, limit, left, right, MIN_ITEMS)
+                yield replace(comparison, needed=needed)
+
+    def _ratio(self, answer: Answer, own: "_Shares", other: "_Shares") -> Iterator[Comparison]:
+        """The impact ratio of a favourable prediction."""
+        least = self.practical.impact_ratio
+        if answer.name in self.favourable and not answer.is_type:
+            yield impact_ratio(least, own.selected, other.selected, MIN_ITEMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +352,7 @@ class _Shares:
     error: Share | None
     true_positive: Share | None
     false_positive: Share | None
+    precision: Share | None
 
     def side(self, rows: _Rows, place: int | None, answer: Answer) -> Side:
         """As a report shows them, with the probability at this place of those measured."""
@@ -340,6 +365,7 @@ class _Shares:
             error=_rate(self.error),
             true_positive=_rate(self.true_positive),
             false_positive=_rate(self.false_positive),
+            precision=_rate(self.precision),
             calibration=mean.value - self.labelled.value  # F1 is no probability
             if mean and self.labelled and not answer.agrees
             else None,
@@ -360,6 +386,7 @@ def _shares(rows: _Rows, answer: Answer, selects: Callable[[str], bool]) -> _Sha
         error=labelled.share(wrong),
         true_positive=labelled.where(wanted).share(chosen),
         false_positive=labelled.where(~wanted).share(chosen),
+        precision=labelled.where(chosen).share(wanted),
     )
 
 

@@ -61,6 +61,10 @@ class ControlResults:
     ablations: list[MentionAblation] = field(default_factory=list)
     #: of swapped mentions, and of items made from one template
     observations: list[Observation] = field(default_factory=list)
+    #: of texts with a word that the lexicon may lack, and without it, see `mention_coverage`
+    candidates: list[Observation] = field(default_factory=list)
+    #: group -> texts without swaps, because only some of its words could be swapped
+    unpaired: Counts[str] = field(default_factory=Counts)
     regions: list[HiddenRegion] = field(default_factory=list)  #: of pictures, hidden
     randomised: RandomisedTotals = field(default_factory=RandomisedTotals)
     exact: ExactSample | None = None  #: None: the run's method explains alone
@@ -69,6 +73,8 @@ class ControlResults:
         """Add what `other` holds to this, and return this."""
         self.ablations += other.ablations
         self.observations += other.observations
+        self.candidates += other.candidates
+        self.unpaired.merge(other.unpaired)
         self.regions += other.regions
         self.randomised.merge(other.randomised)
         if other.exact is not None:
@@ -77,13 +83,17 @@ class ControlResults:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; equal checks give equal JSON."""
-        found = {
+        found: dict[str, Any] = {
             "removals": ablations_to_json(self.ablations),
             "observations": observations_to_json(self.observations),
             "randomised": self.randomised.to_json(),
         }
         if self.regions:
             found["regions"] = regions_to_json(self.regions)
+        if self.candidates:
+            found["candidates"] = observations_to_json(self.candidates)
+        if self.unpaired:
+            found["unpaired"] = dict(sorted(self.unpaired.items()))
         return found if self.exact is None else {**found, "exact": self.exact.to_json()}
 
     @classmethod
@@ -93,6 +103,8 @@ class ControlResults:
         return cls(
             ablations=[MentionAblation(**row) for row in content["removals"]],
             observations=observations_from_json(content["observations"]),
+            candidates=observations_from_json(content.get("candidates", ())),
+            unpaired=Counts(content.get("unpaired", {})),
             regions=regions_from_json(content.get("regions", ())),
             randomised=RandomisedTotals.from_json(content["randomised"]),
             exact=ExactSample.from_json(exact) if exact else None,
@@ -136,6 +148,8 @@ class ShardAggregate:
     )  #: a random sample of items, checked
     #: (group, entity) -> how often it was left out as ambiguous
     dropped: Counts[tuple[str, str]] = field(default_factory=Counts)
+    #: (group, entity, as written) -> mentions of lexicons' entities
+    spellings: Counts[tuple[str, str, str]] = field(default_factory=Counts)
     seen: SeenTotals = field(default_factory=SeenTotals)
     #: of items in which mentions were looked for
     gaps: GapTotals = field(default_factory=GapTotals)
@@ -199,6 +213,7 @@ class ShardAggregate:
         self.second.merge(other.second)
         self.checked.merge(other.checked)
         self.dropped.merge(other.dropped)
+        self.spellings.merge(other.spellings)
         self.seen.merge(other.seen)
         self.gaps.merge(other.gaps)
         self.outcomes.merge(other.outcomes)
@@ -251,6 +266,8 @@ class ShardAggregate:
             "gaps": self.gaps.to_json(),
             "outcomes": self.outcomes.to_json(),
         }
+        if self.spellings:
+            found["spellings"] = [[*key, count] for key, count in sorted(self.spellings.items())]
         return found if self.repeats is None else {**found, "repeats": self.repeats.to_json()}
 
     @classmethod
@@ -278,6 +295,9 @@ class ShardAggregate:
                 checked=ControlResults.from_json(content["checked"]),
                 dropped=Counts(
                     {(group, entity): count for group, entity, count in content["dropped"]}
+                ),
+                spellings=Counts(
+                    {(one[0], one[1], one[2]): one[3] for one in content.get("spellings", ())}
                 ),
                 seen=SeenTotals.from_json(content["seen"]),
                 gaps=GapTotals.from_json(content["gaps"]),

@@ -9,7 +9,7 @@ from typing import Any
 
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.lexicon import BUILTIN, TABLES, source_text
-from transexplain.analysis.groups.word_pieces import pieces
+from transexplain.analysis.groups.word_pieces import exact_key, folded_key, pieces
 from transexplain.errors import LexiconError
 from transexplain.parsing import read_json, read_yaml, refuse_unstorable
 from transexplain.remote_paths import AnyPath
@@ -60,14 +60,14 @@ def checked_pairs(pairs: Iterable[Pair], groups: Sequence[EntityGroup]) -> tuple
     Raises LexiconError: a word is no term, both are in one group or in other families, or a pair
     comes twice.
     """
-    homes: dict[tuple[str, ...], list[str]] = {}
+    homes: dict[str, list[str]] = {}
     for group in groups:
         for term in group.terms:
-            homes.setdefault(_key(term), []).append(group.name)
-    found: dict[frozenset[tuple[str, ...]], Pair] = {}
+            homes.setdefault(exact_key(term), []).append(group.name)
+    found: dict[frozenset[str], Pair] = {}
     for pair in pairs:
-        _check(pair, [homes.get(_key(word), []) for word in pair])
-        key = frozenset(map(_key, pair))
+        _check(pair, [homes.get(exact_key(word), []) for word in pair])
+        key = frozenset(map(exact_key, pair))
         if key in found:
             raise LexiconError(f"{_shown(pair)} is given twice; keep one")
         found[key] = pair
@@ -84,18 +84,20 @@ class Partners:
     conjunctions, auxiliaries and adverbs of place and time.
     """
 
-    def __init__(self, pairs: Iterable[Pair]) -> None:
-        self._partners: dict[tuple[str, ...], list[str]] = {}
+    def __init__(self, pairs: Iterable[Pair], *, folded: bool = False) -> None:
+        """`folded`: words have their partners whatever their accents."""
+        self._key = folded_key if folded else exact_key
+        self._partners: dict[str, list[str]] = {}
         for word, other in pairs:
-            self._partners.setdefault(_key(word), []).append(other)
-            self._partners.setdefault(_key(other), []).append(word)
+            self._partners.setdefault(self._key(word), []).append(other)
+            self._partners.setdefault(self._key(other), []).append(word)
 
     def partner(self, word: str, following: str) -> str | None:
         """The word that replaces `word`, in its capitals; None where it has no partner.
 
         `following` is the text right behind it.
         """
-        known = self._partners.get(_key(word))
+        known = self._partners.get(self._key(word))
         if not known:
             return None
         return _with_capitals_of(known[0 if _takes_possessive(following) else -1], word)
@@ -150,7 +152,3 @@ def _pair(source: str, entry: Any) -> Pair:
             raise LexiconError(f"{source}: pair {entry!r}: {word!r} is no word; put it in quotes")
     word, partner = (" ".join(one.split()) for one in entry)
     return word, partner
-
-
-def _key(word: str) -> tuple[str, ...]:
-    return tuple(piece.key for piece in pieces(word))

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
-from transexplain.analysis.groups.measures import Measure, gravest
+from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.measures import Measure, MeasureName, gravest
 from transexplain.analysis.groups.outcomes import Outcome
 
 
@@ -58,8 +59,9 @@ def decided_effect(row: Counterfactual) -> str:
     assert measure is not None  # a row is decided by one
     deed = f"{WORDS[row.kind].deed}{in_stratum(row.stratum)}"
     if measure.state == "outside":
-        return f"{deed} {_moves(row, measure)}{_beside(row, measure)}"
-    return f"{deed} {_leaves(row)}"
+        return f"{deed} {_measured(row, measure)}{_beside(row, measure)}"
+    shown = [row.measure("probability") or row.measure("logit"), row.measure("changed")]
+    return f"{deed} {' and '.join(_measured(row, one) for one in shown if one is not None)}"
 
 
 def open_effect(row: Counterfactual) -> str:
@@ -76,49 +78,36 @@ def open_effect(row: Counterfactual) -> str:
     measure = gravest(undecided or row.measures)
     assert measure is not None  # there is an interval
     where = in_stratum(row.stratum)
-    return f"{words.deed}{where} may change the prediction: {_measured(row, measure)}"
-
-
-def _moves(row: Counterfactual, measure: Measure) -> str:
-    """The measure that lies outside, as what swaps do."""
-    if measure.name == "spread":
-        return f"changes predictions in opposite ways: {_measured(row, measure)}"
-    return f"changes the prediction: {_measured(row, measure)}"
-
-
-def _leaves(row: Counterfactual) -> str:
-    """The measures that lie inside, as what swaps do not do."""
-    shown = [row.measure("probability") or row.measure("logit"), row.measure("changed")]
-    texts = [_measured(row, measure) for measure in shown if measure is not None]
-    return f"does not change the prediction: {'; '.join(texts)}"
+    return f"{words.deed}{where} {_measured(row, measure)}"
 
 
 def _measured(row: Counterfactual, measure: Measure) -> str:
-    """A measure with its interval and its limit."""
+    """What swaps do, by a measure with its interval and its limit."""
     against = WORDS[row.kind].against
     if measure.name == "changed":
         return (
-            f"{_percent(row.changed_across)} of predictions change, "
+            f"changes {_percent(row.changed_across)} of predictions, "
             f"{_percent(row.changed_within)} {_by_chance(row)} ({_sure(measure, 100.0, 1)}, limit "
             f"{100 * measure.high:g} points)"
         )
     if measure.name == "spread":
+        items = WORDS[row.kind].items
         return (
-            f"the effect on {row.prediction} differs between {WORDS[row.kind].items} by "
+            f"does not do the same to {row.prediction} in all {items}: the effect differs by "
             f"{measure.value:.2f} logit ({_sure(measure, 1.0, 2)}, limit {measure.high:g})"
         )
     if measure.name == "probability":
         return (
-            f"the probability of {row.prediction} moves by {signed(100 * measure.value, 1)} points"
+            f"moves the probability of {row.prediction} by {signed(100 * measure.value, 1)} points"
             f"{against} ({_sure(measure, 100.0, 1)}, limit {100 * measure.high:g})"
         )
     if row.measure("probability") is None:
         return (
-            f"{row.prediction} moves by {signed(measure.value)}{against} "
+            f"moves {row.prediction} by {signed(measure.value)}{against} "
             f"({_sure(measure, 1.0, 2)}, limit {measure.high:g})"
         )
     return (
-        f"the log-odds of {row.prediction} move by {signed(measure.value)}{against} "
+        f"moves the log-odds of {row.prediction} by {signed(measure.value)}{against} "
         f"({_sure(measure, 1.0, 2)}, limit {measure.high:g}), which is "
         f"{signed(100 * row.probability, 1)} points of probability"
     )
@@ -155,35 +144,49 @@ def open_rates(row: Outcome) -> str:
 
 def rates(row: Outcome) -> str:
     """How often a prediction is made of a group and of its reference."""
-    measure = row.measure("rate")
-    return _rates(row, measure) if measure else ""
+    return _rates(row, row.measure("rate") or row.measures[0]) if row.measures else ""
 
 
-#: measure -> the items that its rate is over, and what is counted
-_OVER = {
+#: measure -> the rate of a side that it compares, and the items that this is over
+_OVER: Mapping[MeasureName, tuple[str, str]] = {
     "rate": ("selected", ""),
     "impact ratio": ("selected", ""),
     "true positive rate": ("true_positive", " labelled so"),
     "false positive rate": ("false_positive", " labelled otherwise"),
+    "precision": ("precision", " predicted so"),
+}
+#: the same of a type of entities, of which the type is the first word
+_OF_TYPES: Mapping[MeasureName, tuple[str, str]] = {
+    "rate": ("is found in", ""),
+    "true positive rate": ("is recognised in", " labelled "),
+    "precision": ("is right in", " predicted as "),
 }
 
 
 def _rates(row: Outcome, measure: Measure) -> str:
     field, which = _OVER[measure.name]
     own, other = getattr(row.own, field), getattr(row.other, field)
-    predicted = f"{row.prediction} is predicted for"
+    said, items, again = f"{row.prediction} is predicted for", _noun(row, own), ""
     if row.counted == "answers":
-        predicted = "the answer is that of the data for"
+        said = "the answer is that of the data for"
+    elif row.counted == "entities":
+        verb, which = _OF_TYPES[measure.name]
+        said, again, which = f"{row.prediction} {verb}", "in ", which and which + row.prediction
+    who = (
+        f"{items} of {row.group}{which}"
+        if row.whole
+        else f"{items}{which} that mention {row.group}"
+    )
     text = (
-        f"{predicted} {100 * own.share:.1f} % of {own.total:,} {_noun(row, own.total)}{which} "
-        f"{'of' if row.whole else 'that mention'} {row.group} and {100 * other.share:.1f} % of "
-        f"{other.total:,} of {row.reference}{in_stratum(row.stratum)}"
+        f"{said} {_part(row, own)} {who} and {again}{_part(row, other)} of {row.reference}"
+        f"{in_stratum(row.stratum)}"
     )
     if measure.interval is None:
         return f"{text} (too few for an interval)"
     if measure.name == "impact ratio":
+        value = "infinite" if math.isinf(measure.value) else f"{measure.value:.2f}"
         return (
-            f"{text} (impact ratio {measure.value:.2f}, {_sure(measure, 1.0, 2, sign=False)}, "
+            f"{text} (impact ratio {value}, {_sure(measure, 1.0, 2, sign=False)}, "
             f"limit {measure.low:g})"
         )
     return (
@@ -192,19 +195,34 @@ def _rates(row: Outcome, measure: Measure) -> str:
     )
 
 
-def _noun(row: Outcome, total: int) -> str:
-    return row.counted.removesuffix("s") if total == 1 else row.counted
+_ONE = {"items": "item", "entities": "entity", "answers": "answer"}
+
+
+def _part(row: Outcome, rate: Rate | None) -> str:
+    """The counted items or entities out of all; entities as they are, since they are few."""
+    if rate is None:
+        return "0 of 0"
+    if row.counted == "entities":
+        return f"{rate.count:,} of {rate.total:,}"
+    return f"{100 * rate.share:.1f} % of {rate.total:,}"
+
+
+def _noun(row: Outcome, rate: Rate | None) -> str:
+    return row.counted if rate is None or rate.total != 1 else _ONE[row.counted]
 
 
 def labels_say(row: Outcome) -> Iterator[str]:
     """Whether the labels differ as the predictions do."""
     own, other = row.own.labelled, row.other.labelled
-    measure = row.measure("rate")
-    if row.counted == "answers" or own is None or other is None or measure is None:
+    measure = gravest(row.measures)
+    if row.counted != "items" or own is None or other is None or measure is None:
         return
-    labels = own.share - other.share
     shares = f"{100 * own.share:.1f} % and {100 * other.share:.1f} %"
-    if abs(row.difference - labels) <= measure.high:
+    alike = abs(row.difference - (own.share - other.share)) <= measure.high
+    if measure.name == "impact ratio":
+        ratios = row.own.selected.share * other.share, row.other.selected.share * own.share
+        alike = min(ratios) >= measure.low * max(ratios)
+    if alike:
         yield f"the labels differ as the predictions do ({shares})"
     else:
         yield f"the labels do not differ so ({shares})"

@@ -30,18 +30,31 @@ class Piece(NamedTuple):
     spaced: bool  #: white space stands before it
 
 
-def pieces(text: str) -> list[Piece]:
-    """The pieces of `text` in reading order; offsets count the characters of `text` itself."""
+def pieces(text: str, *, folded: bool = False) -> list[Piece]:
+    """The pieces of `text` in reading order; offsets count the characters of `text` itself.
+
+    `folded`: keys have no accents, and letters of one width (`Jos\u00e9` and `jose`).
+    """
     if text.isascii():
         return _ascii_pieces(text)
     found: list[Piece] = []
     before = 0
     for match in _pattern().finditer(text):
-        key, capitals = _fold(match.group())
+        key, capitals = _fold(match.group(), folded=folded)
         start, end = match.span()
         found.append(Piece(key, capitals, start, end, start > before))
         before = end
     return found
+
+
+def exact_key(word: str) -> str:
+    """The keys of its pieces, one after the other; a space between words apart."""
+    return " ".join(one.key for one in pieces(word))
+
+
+def folded_key(word: str) -> str:
+    """As `exact_key`, whatever the accents and the width of its letters."""
+    return " ".join(one.key for one in pieces(word, folded=True))
 
 
 def _ascii_pieces(text: str) -> list[Piece]:
@@ -94,16 +107,26 @@ _WORDS_ALONE = bytes(
 )
 
 
-def _fold(surface: str) -> tuple[str, frozenset[int]]:
+def _fold(surface: str, *, folded: bool) -> tuple[str, frozenset[int]]:
     if surface.isascii():
         small = surface.lower()
         return small, _NONE if small == surface else _capitals(surface, small)
+    if folded:
+        plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", surface)).translate(_STROKES)
+        surface = plain if plain.strip() else surface  # an accent by itself stays
     letters = unicodedata.normalize("NFC", surface).translate(_SPELLINGS)
-    folded = [(small, letter.isupper()) for letter in letters for small in letter.casefold()]
+    small_letters = [(one, letter.isupper()) for letter in letters for one in letter.casefold()]
     return (
-        "".join(small for small, _ in folded),
-        frozenset(i for i, (_, capital) in enumerate(folded) if capital),
+        "".join(one for one, _ in small_letters),
+        frozenset(i for i, (_, capital) in enumerate(small_letters) if capital),
     )
+
+
+#: marks of Latin, Greek and Cyrillic letters; those of other scripts are letters of a name
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_STROKES = str.maketrans(
+    "\u0142\u0141\u00f8\u00d8\u0111\u0110", "lLoOdD"
+)  #: no accent to take away
 
 
 #: what `_pattern` is for a text of plain letters, at a third of the time

@@ -14,7 +14,6 @@ from transexplain.reports.exports.run_facts import (
     compared,
     coverage,
     difference,
-    differing,
     errors,
     impact,
     scenarios,
@@ -29,6 +28,8 @@ from transexplain.reports.phrasing import (
     number,
     percent,
     short,
+    signed,
+    sureness,
 )
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_section import Groups
@@ -134,18 +135,20 @@ def _effects(summary: Summary) -> Iterator[str]:
     if groups is None:
         return
     counts = verdict_counts(groups)
-    found = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    found = ", ".join(f"{count} {state}" for state, count in counts.items())
     yield f"Groups by verdict: {found}."
-    yield from verdicts(groups, *counts)
+    for state in counts:
+        yield from verdicts(groups, state)
     for one in groups.outcomes:
         rate, ratio = one.own.selected, one.impact_ratio
         against = "" if ratio is None else f", {number(ratio)} times the rate of {one.reference}"
-        low, high = rate.interval
+        measure = one.measure("rate")
+        sure = sureness(measure) if measure else ""
         within = f" in {one.stratum}" if one.stratum else ""
         yield (
-            f"Items with {one.group}{within}: {one.answer} is predicted for "
-            f"{percent(rate.share)} of {rate.total:,} items (95\u00a0% interval "
-            f"{percent(low)} to {percent(high)}){against}."
+            f"Items {'of' if one.whole else 'with'} {one.group}{within}: {one.prediction} is "
+            f"predicted for {percent(rate.share)} of {rate.total:,} items{against}; difference "
+            f"{signed(100 * one.difference, 1)} points ({sure or 'too few for an interval'})."
         )
     for row in compared(groups):
         if row.flagged:
@@ -193,11 +196,8 @@ def _risks(summary: Summary) -> Iterator[str]:
     yield from stated
     if not stated and (summary.groups is not None or impact_of(summary) is not None):
         yield "No bias scenario is written in the specification (groups.scenario)."
-    found = differing(summary.groups)
-    for one in found:
-        yield (
-            f"{one.group} and {one.reference}: {one.verdict}. {one.reasons[0]}: judge what follows "
-            "from it for the intended purpose."
-        )
+    found = list(verdicts(summary.groups, "flagged"))
+    for sentence in found:
+        yield f"{sentence} Judge what follows from it for the intended purpose."
     if summary.groups is not None and not found:
-        yield "No group came out with different answers or outcomes; see the limitations."
+        yield "No group was flagged; see the limitations."

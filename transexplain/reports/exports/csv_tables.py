@@ -16,11 +16,13 @@ from transexplain.analysis.groups.group_cells import by_class
 from transexplain.analysis.groups.group_controls import Planted
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.impact_ratios import ImpactRow
+from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.mention_ablation import AblationStatistic
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.reports.exports.export_run import Redaction, check_over, new_folder, summary_of
+from transexplain.reports.exports.run_facts import Measured, measures
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.bias_scenarios import scenarios_of
@@ -69,8 +71,8 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
     robustness = ((row, one) for row in groups.rows for one in row.robustness)
     yield _behind(_KEY, "robustness", Robustness, robustness)
     yield _behind(_STRATUM, "splits", GroupStatistic, _splits(groups))
-    verdict = (*_REASONS, *record_columns(GroupVerdict))
-    yield Table(name="verdicts", columns=verdict, rows=groups.verdicts)
+    yield Table(name="verdicts", columns=_VERDICT, rows=groups.verdicts)
+    yield Table(name="measures", columns=_MEASURE, rows=measures(groups))
     yield _records("outcomes", Outcome, groups.outcomes)
     yield _records("counterfactuals", Counterfactual, groups.counterfactuals)
     yield _records("removals", AblationStatistic, _rows(groups.removals))
@@ -111,9 +113,32 @@ _STRATUM: Columns[Any] = (
     Column("split_by", lambda row: row[0][0]),
     Column("split_value", lambda row: row[0][1]),
 )
-_REASONS: Columns[GroupVerdict] = (
-    Column("reasons", lambda one: "; ".join(one.reasons)),
+_VERDICT: Columns[GroupVerdict] = (
+    Column("mention_reasons", lambda one: "; ".join(one.mention_reasons)),
+    Column("outcome_reasons", lambda one: "; ".join(one.outcome_reasons)),
+    Column("notes", lambda one: "; ".join(one.notes)),
     Column("missing", lambda one: "; ".join(one.missing)),
+    *record_columns(GroupVerdict),
+)
+#: of a measure, as the SQL table calls them
+_OF_MEASURE = {
+    "name": "measure",
+    "low": "limit_low",
+    "high": "limit_high",
+    "interval_low": "value_low",
+    "interval_high": "value_high",
+    "level": "interval_level",
+}
+_MEASURE: Columns[Measured] = (
+    Column("group", lambda row: row[1].group),
+    Column("reference", lambda row: row[1].reference),
+    Column("question", lambda row: row[0]),
+    Column("prediction", lambda row: row[1].prediction),
+    Column("stratum", lambda row: row[1].stratum),
+    *(
+        replace(one, title=_OF_MEASURE.get(one.title, one.title))
+        for one in record_columns(Measure, 2)
+    ),
 )
 _CLASS: Columns[Any] = (
     Column("target", lambda row: row[0]),

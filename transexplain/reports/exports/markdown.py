@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.measures import gravest
+from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
 from transexplain.reports.phrasing import (
+    MEASURES,
     class_phrase,
+    limit,
     markdown_text,
+    measured,
     method_of,
     percent,
     short,
     signed,
+    sureness,
 )
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
@@ -21,14 +28,15 @@ from transexplain.reports.sections.failed_items import FailureKind
 from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_relevance import RELEVANCE
 from transexplain.reports.sections.group_section import Groups, control_sentences
-from transexplain.reports.sections.previous_run import GroupChange, Previous, gone, newly
+from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.tables import Column, Columns, markdown_cell, markdown_table
+from transexplain.reports.verdict_changes import VerdictChange
 from transexplain.types.findings import GroupStatistic
 
 _ROWS = 12  #: of a table
 _LONGEST = 120  #: characters of a name or message
 _Row = TypeVar("_Row")
-_Compared = GroupStatistic | GroupChange | RandomisedRow
+_Compared = GroupStatistic | RandomisedRow
 
 
 def render(summary: Summary) -> str:
@@ -72,17 +80,18 @@ def _groups(summary: Summary) -> Iterator[str]:
         return
     groups = summary.groups
     counts = verdict_counts(groups)
-    numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    numbers = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     many = sum(counts.values())
     yield from ("", "### Groups", "")
     limits, hidden = groups.limits, hidden_parts(groups.counterfactuals)
     yield (
         f"{many} group{'' if many == 1 else 's'}: {numbers or 'none could be compared'}. What "
-        f"matters is beyond ±{limits.logit:g} logit or ±{100 * limits.probability:g} points by "
-        f"{f'hiding {hidden}' if hidden else 'swapping'}, and an impact ratio below "
-        f"{limits.impact_ratio:g}."
+        f"matters, by {f'hiding {hidden}' if hidden else 'swapping'}, is beyond "
+        f"±{100 * limits.probability:g} points of probability, ±{limits.logit:g} logit or "
+        f"{100 * limits.changed:g} points of predictions changed; of rates, beyond "
+        f"±{100 * limits.rates:g} points."
     )
-    yield from _table(_answer_columns(hidden), groups.verdicts)
+    yield from _table(_VERDICTS, groups.verdicts)
     flagged = [row for row in compared(groups) if row.flagged]
     yield from _table(_relevance_columns(summary, groups.randomised), flagged)
 
@@ -91,38 +100,48 @@ def _key(row: _Compared) -> tuple[str, str, str]:
     return row.group, row.target, row.class_name
 
 
-def _answer_columns(hidden: str) -> Columns[GroupVerdict]:
+def _answered(state: str, row: Counterfactual | Outcome | None) -> str:
+    return state if row else f"{state} (not measured)"
+
+
+def _decided(row: Counterfactual | Outcome | None) -> str:
+    """The measure that decided a question, with its interval and its limit."""
+    measure = gravest(row.measures) if row else None
+    if row is None or measure is None:
+        return "-"
+    within = f" in {row.stratum}" if row.stratum else ""
+    name, unit = MEASURES[measure.name]
     return (
-        Column("Group", lambda one: one.group),
-        Column("Against", lambda one: one.reference),
-        Column("Verdict", lambda one: one.verdict),
-        Column("Answer", lambda one: one.answer),
-        Column("Rate", lambda one: percent(one.outcome.own.selected.share) if one.outcome else "-"),
-        Column("Impact ratio", _impact_ratio),
-        Column(
-            hidden.capitalize() or "Swapping",
-            lambda one: (
-                f"{signed(one.counterfactual.effect, 2)} logit"
-                if one.counterfactual
-                else "not measured"
-            ),
-        ),
-        Column(
-            "95 % interval",
-            lambda one: interval(one.counterfactual.interval) if one.counterfactual else "",
-        ),
-        Column(
-            "Points",
-            lambda one: (
-                f"{100 * one.counterfactual.probability:+.1f}" if one.counterfactual else ""
-            ),
-        ),
+        f"{row.prediction}{within}: {name} {measured(measure)} {unit} "
+        f"({sureness(measure) or 'too few for an interval'}, limit {limit(measure)})"
     )
 
 
-def _impact_ratio(one: GroupVerdict) -> str:
-    ratio = one.outcome.impact_ratio if one.outcome else None
-    return "-" if ratio is None else f"{ratio:.2f}"
+def _changed(one: GroupVerdict) -> str:
+    row = one.counterfactual
+    if row is None or row.changed_across is None:
+        return "-"
+    within = "" if row.changed_within is None else f" (by chance {percent(row.changed_within)})"
+    return f"{percent(row.changed_across)}{within}"
+
+
+def _rates(one: GroupVerdict) -> str:
+    if one.rates is None:
+        return "-"
+    own, other = one.rates.own.selected, one.rates.other.selected
+    return f"{percent(own.share)} against {percent(other.share)}"
+
+
+_VERDICTS: Columns[GroupVerdict] = (
+    Column("Group", lambda one: one.group),
+    Column("Against", lambda one: one.reference),
+    Column("The mention", lambda one: _answered(one.mention, one.counterfactual)),
+    Column("By", lambda one: _decided(one.counterfactual)),
+    Column("Predictions changed", _changed),
+    Column("Outcomes", lambda one: _answered(one.outcome, one.rates)),
+    Column("By", lambda one: _decided(one.rates)),
+    Column("Rates", _rates),
+)
 
 
 def _relevance_columns(summary: Summary, randomised: Randomised | None) -> Columns[GroupStatistic]:
@@ -161,29 +180,21 @@ def _controls(groups: Groups | None) -> Iterator[str]:
 def _changes(previous: Previous | None) -> Iterator[str]:
     if previous is None:
         return
-    appeared = {_key(one) for one in newly(previous)}
-    changed = [one for one in previous.groups if one in newly(previous) or one in gone(previous)]
     yield from ("", f"### Compared with run {previous.run_id}")
+    changed = [one for one in previous.verdicts if one.changed]
     if not changed:
         yield ""
-        yield "The flagged groups are the same as before."
+        yield "The verdicts on all groups are the same as before."
         return
 
-    columns: Columns[GroupChange] = (
+    columns: Columns[VerdictChange] = (
         Column("Group", lambda one: one.group),
-        Column("Class", lambda one: one.class_name),
-        Column(
-            "Change",
-            lambda one: "newly flagged" if _key(one) in appeared else "no longer flagged",
-        ),
-        Column("Before", lambda one: _number(one.before)),
-        Column("Now", lambda one: _number(one.now)),
+        Column("The mention before", lambda one: one.mention_before or "no verdict"),
+        Column("now", lambda one: one.mention_after or "no verdict"),
+        Column("Outcomes before", lambda one: one.outcome_before or "no verdict"),
+        Column("now", lambda one: one.outcome_after or "no verdict"),
     )
     yield from _table(columns, changed)
-
-
-def _number(value: float | None) -> str:
-    return "not known" if value is None else signed(value)
 
 
 def _redacted(summary: Summary) -> Iterator[str]:

@@ -1,10 +1,13 @@
 """The findings of a run, and what it did not test, in sentences for people outside the team."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Literal
 
-from transexplain.analysis.groups.group_verdicts import GroupFinding, GroupVerdict
+from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.group_verdicts import VerdictState
 from transexplain.analysis.groups.intervals import wilson
-from transexplain.analysis.groups.outcomes import Side
+from transexplain.analysis.groups.measures import Measure
+from transexplain.analysis.groups.outcomes import Outcome, Side
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import (
     approximation_sentences,
@@ -17,7 +20,12 @@ from transexplain.reports.phrasing import (
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.audited_run import Audited
 from transexplain.reports.sections.bias_scenarios import gap_sentence, scenarios_of
-from transexplain.reports.sections.group_answers import by_verdict, verdict_sentence
+from transexplain.reports.sections.group_answers import (
+    MENTION,
+    OUTCOME,
+    by_state,
+    verdict_sentence,
+)
 from transexplain.reports.sections.group_section import Groups, control_sentences
 from transexplain.reports.sections.impact_by_category import impact_of, lowest_sentence
 from transexplain.reports.sections.mixed_section import mixture_sentence as mixture
@@ -46,24 +54,36 @@ def difference(row: GroupStatistic, audited: Audited) -> str:
     )
 
 
-def verdict_counts(groups: Groups | None) -> dict[GroupFinding, int]:
-    """Groups by verdict."""
-    return (
-        {word: len(found) for word, found in by_verdict(groups.verdicts).items()} if groups else {}
-    )
+def verdict_counts(groups: Groups | None) -> dict[VerdictState, int]:
+    """State of a verdict -> number of groups."""
+    return {state: len(rows) for state, rows in by_state(groups.verdicts).items()} if groups else {}
 
 
-def verdicts(groups: Groups | None, *words: GroupFinding) -> Iterator[str]:
-    """The verdicts of these words in sentences, with their reasons."""
-    for word, found in by_verdict(groups.verdicts).items() if groups else ():
-        if word in words:
-            yield from map(verdict_sentence, found)
+def state_counts(groups: Groups) -> Mapping[str, Mapping[str, int]]:
+    """Question -> state -> number of groups."""
+    rows = groups.verdicts
+    return {
+        "mention": {state: sum(row.mention == state for row in rows) for state in MENTION},
+        "outcome": {state: sum(row.outcome == state for row in rows) for state in OUTCOME},
+    }
 
 
-def differing(groups: Groups | None) -> list[GroupVerdict]:
-    """Groups whose answers or outcomes differ."""
-    by = by_verdict(groups.verdicts) if groups else {}
-    return [*by.get("different answers", ()), *by.get("different outcomes", ())]
+def verdicts(groups: Groups | None, state: VerdictState) -> Iterator[str]:
+    """The verdicts in this state in sentences, with their reasons."""
+    return map(verdict_sentence, by_state(groups.verdicts)[state] if groups else ())
+
+
+#: the question that a measure belongs to, the comparison that it is of, and the measure
+Measured = tuple[Literal["mention", "outcome"], Counterfactual | Outcome, Measure]
+
+
+def measures(groups: Groups | None) -> Iterator[Measured]:
+    """Every measure of the verdicts, in the order of the report."""
+    if groups is not None:
+        for swap in groups.counterfactuals:
+            yield from (("mention", swap, measure) for measure in swap.measures)
+        for rates in groups.outcomes:
+            yield from (("outcome", rates, measure) for measure in rates.measures)
 
 
 def coverage(summary: Summary) -> str:
@@ -95,9 +115,10 @@ def errors(groups: Groups | None) -> Iterator[str]:
         if not one.stratum:
             sides.setdefault(one.reference, one.other)
             sides.setdefault(one.group, one.own)
+    whole = {row.group for row in groups.outcomes if row.whole} if groups else set()
     for name, side in sides.items():
         if side.error is not None:
-            yield f"Items with {name}: {_error(side)}."
+            yield f"Items {'of' if name in whole else 'with'} {name}: {_error(side)}."
 
 
 def _error(side: Side) -> str:

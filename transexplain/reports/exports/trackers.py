@@ -13,7 +13,12 @@ from transexplain.reports.exports.export_run import (
     check_over,
     summary_of,
 )
-from transexplain.reports.exports.run_facts import compared, verdict_counts
+from transexplain.reports.exports.run_facts import (
+    compared,
+    measures,
+    state_counts,
+    verdict_counts,
+)
 from transexplain.reports.phrasing import short
 from transexplain.reports.report_formats import render_json
 from transexplain.reports.report_records import Summary
@@ -62,12 +67,13 @@ def _groups(summary: Summary) -> dict[str, float | None]:
     if summary.groups is None:
         return {}
     found: dict[str, float | None] = {
-        f"verdicts/{verdict}": count for verdict, count in verdict_counts(summary.groups).items()
+        f"verdicts/{state}": count for state, count in verdict_counts(summary.groups).items()
     }
-    for one in summary.groups.verdicts:
-        outcome, swap = one.outcome, one.counterfactual
-        found[f"impact_ratio/{one.group}/{one.answer}"] = outcome.impact_ratio if outcome else None
-        found[f"swap/{one.group}/{one.answer}"] = swap.effect if swap else None
+    for question, states in state_counts(summary.groups).items():
+        found |= {f"verdicts/{question}/{state}": count for state, count in states.items()}
+    for question, row, measure in measures(summary.groups):
+        if not row.stratum:
+            found[f"{question}/{measure.name}/{row.group}/{row.prediction}"] = measure.value
     for row in compared(summary.groups):
         found[f"difference/{row.group}/{row.target}/{row.class_name}"] = row.difference
     return found

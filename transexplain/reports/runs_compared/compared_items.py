@@ -17,7 +17,8 @@ from transexplain.reports.runs_compared.compared_answers import (
     FoundTotals,
 )
 from transexplain.reports.runs_compared.compared_plans import refuse, stored_texts
-from transexplain.reports.runs_compared.comparison_records import Disparity, Flip, LeastAlike
+from transexplain.reports.runs_compared.compared_rates import RateTotals
+from transexplain.reports.runs_compared.comparison_records import ChangedItem, Disparity, LeastAlike
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
@@ -95,12 +96,12 @@ def _positions(one: Attribution, other: Attribution) -> str:
     return f"{len(one.features)} tokens"
 
 
-SHOWN = 50  #: flipped items that are listed
+SHOWN = 50  #: items predicted differently that are listed
 LEAST = 5  #: items of a class that are listed because their explanations agree least
 _TEXT = 240  # characters of an item's text that are shown
 
 Part = TypeVar("Part", Attribution, Mention)
-Kept = TypeVar("Kept", Flip, LeastAlike)
+Kept = TypeVar("Kept", ChangedItem, LeastAlike)
 ClassKey = tuple[str, str]  #: target as requested, explained class
 
 
@@ -149,7 +150,8 @@ class Walk:
     other_content: int = 0
     unknown_content: int = 0
     other_class: int = 0
-    flips: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changed: Counter[tuple[str, str]] = field(default_factory=Counter)  #: before, after
+    rates: RateTotals = field(default_factory=RateTotals)
     right: Counter[tuple[bool, bool]] = field(default_factory=Counter)  #: before, after
     pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
     mentions: PairedTotals = field(default_factory=PairedTotals)
@@ -158,7 +160,7 @@ class Walk:
     found: FoundTotals | None = None
     answers: AnswerTotals | None = None  #: of models that generate their answers; None: others
     units: set[str] = field(default_factory=set)
-    _shown: list[tuple[float, int, Flip]] = field(default_factory=list)
+    _shown: list[tuple[float, int, ChangedItem]] = field(default_factory=list)
 
     @classmethod
     def of(cls, before: AuditRun, after: AuditRun) -> "Walk":
@@ -174,8 +176,8 @@ class Walk:
         )
 
     @property
-    def shown(self) -> tuple[Flip, ...]:
-        """Flipped items, the widest margin first."""
+    def shown(self) -> tuple[ChangedItem, ...]:
+        """Items predicted differently, the widest margin first."""
         ranked = sorted(self._shown, key=lambda entry: entry[:2], reverse=True)
         return tuple(one for _, _, one in ranked)
 
@@ -232,8 +234,9 @@ class Walk:
             self.answers.add(pair, same, groups)
             moved = same is False
         self._count_labels(pair)
+        self.rates.add(groups, old.predicted, new.predicted)
         if old.predicted != new.predicted or moved:
-            self._count_flip(pair)
+            self._count_change(pair)
         return same is True
 
     def _count_labels(self, pair: ItemPair) -> None:
@@ -241,17 +244,17 @@ class Walk:
         if old.label is not None and old.label == new.label:
             self.right[old.predicted == old.label, new.predicted == new.label] += 1
 
-    def _count_flip(self, pair: ItemPair) -> None:
+    def _count_change(self, pair: ItemPair) -> None:
         old, new = pair
         was, now, text = old.predicted, new.predicted, _beginning(new)
         if was == now:
             now += _ELSEWHERE if self.answers is None else _OTHERWISE
-        self.flips[was, now] += 1
+        self.changed[was, now] += 1
         margin = None if self.answers is not None else self._margin(pair)
         if self.answers is not None and old.texts and new.texts:
             was, now = (_cut(one.texts[-1]) or name for one, name in ((old, was), (new, now)))
             text = _cut(new.texts[0])
-        flip = Flip(
+        item = ChangedItem(
             item_id=new.item_id,
             label=new.label,
             before=was,
@@ -259,7 +262,7 @@ class Walk:
             margin=margin,
             text=text,
         )
-        _keep(self._shown, (margin or 0.0, -self.common, flip), SHOWN)
+        _keep(self._shown, (margin or 0.0, -self.common, item), SHOWN)
 
     def _margin(self, pair: ItemPair) -> float | None:
         names, logits = self.classes[1], pair[1].logits

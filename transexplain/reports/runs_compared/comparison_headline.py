@@ -14,6 +14,7 @@ from transexplain.reports.runs_compared.comparison_records import (
     Side,
     Transition,
 )
+from transexplain.reports.verdict_changes import difference_statements, rate_statements
 
 _ALPHA = 0.05
 _SHOWN = 6
@@ -27,16 +28,20 @@ def headline(
     groups: GroupChanges | None,
     unit: str,
 ) -> tuple[Statement, ...]:
-    """The sentences at the top, the most important facts first."""
+    """The sentences at the top: what became of predictions first, of relevance last."""
+    answers = predictions.answers
     return (
-        *_what(sides, disparities),
+        *_disparities(disparities),
         *_left_out(predictions),
         *_unfinished(sides),
-        *(_flips(predictions) if predictions.answers is None else _answers(predictions.answers)),
+        *(rate_statements(groups.rates) if groups else ()),
+        *(difference_statements(groups.verdicts) if groups else ()),
+        *(_changed(predictions) if answers is None else _answers(answers)),
         *_found(predictions),
         *_correctness(predictions),
-        *_agreement(changes, predictions.answers),
-        *_group_statements(groups, {"logits": "logit"}.get(unit, unit)),
+        *_same_model(sides),
+        *_agreement(changes, answers),
+        *_relevance(groups, {"logits": "logit"}.get(unit, unit)),
     )
 
 
@@ -46,12 +51,12 @@ def correlation(value: float) -> str:
 
 
 def newly(groups: GroupChanges) -> list[Transition]:
-    """Groups that differ from their reference now and did not, or the other way round."""
+    """Groups whose relevance differs from their reference's now and did not, or turned."""
     return [one for one in groups.transitions if one.after == "difference" and _moved(one)]
 
 
 def gone(groups: GroupChanges) -> list[Transition]:
-    """Groups that differed from their reference and do not now, or the other way round."""
+    """Groups whose relevance differed from their reference's and does not now, or turned."""
     return [one for one in groups.transitions if one.before == "difference" and _moved(one)]
 
 
@@ -59,9 +64,12 @@ def _moved(one: Transition) -> bool:
     return one.turned or one.before != one.after
 
 
-def _what(sides: tuple[Side, Side], disparities: Sequence[Disparity]) -> Iterator[Statement]:
+def _same_model(sides: tuple[Side, Side]) -> Iterator[Statement]:
     if sides[0].model_digest and sides[0].model_digest == sides[1].model_digest:
         yield Statement(kind="fact", text="Both runs audited the same model.")
+
+
+def _disparities(disparities: Sequence[Disparity]) -> Iterator[Statement]:
     if disparities:
         yield Statement(
             kind="problem",
@@ -101,8 +109,8 @@ def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
             )
 
 
-def _flips(found: Predictions) -> Iterator[Statement]:
-    if not found.flips:
+def _changed(found: Predictions) -> Iterator[Statement]:
+    if not found.changed:
         alike = f"All {found.common:,} items in both are predicted alike."
         if found.common == 1:
             alike = "The only item in both is predicted alike."
@@ -111,8 +119,8 @@ def _flips(found: Predictions) -> Iterator[Statement]:
     most = found.counts[0]
     yield Statement(
         kind="fact",
-        text=f"{found.flips:,} of {found.common:,} items in both "
-        f"({_percent(found.flips / found.common)}) are predicted "
+        text=f"{found.changed:,} of {found.common:,} items in both "
+        f"({_percent(found.changed / found.common)}) are predicted "
         f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
     )
 
@@ -195,42 +203,39 @@ def _agreement(
     )
 
 
-def _group_statements(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
+def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
+    """What became of the relevance of mentions, which says nothing of who is treated how."""
     if groups is None:
         return
-    for kind, verb, found in (
-        ("flagged", "Newly different from the reference", newly(groups)),
-        ("fact", "No longer different from the reference", gone(groups)),
+    for said, rows in (
+        ("differs from the reference's, and the earlier run did not show it", newly(groups)),
+        ("is not shown to differ from the reference's any more", gone(groups)),
     ):
-        if names := list(dict.fromkeys(one.group for one in found)):
-            yield Statement(
-                kind="flagged" if kind == "flagged" else "fact", text=f"{verb}: {named(names)}."
-            )
+        if names := list(dict.fromkeys(one.group for one in rows)):
+            text = f"The relevance of mentions of {named(names)} {said}."
+            yield Statement(kind="fact", text=text)
     apart = [one for one in groups.shifts if one.apart_verdict == "difference"]
     apart.sort(key=lambda one: -abs(one.apart or 0.0))
     for one in apart[:_SHOWN]:
         yield Statement(
-            kind="flagged",
-            text=f"Mentions of {one.group} moved by {signed(one.apart or 0.0, 2)} {unit} against "
-            f"{one.reference} for {one.class_name} (adjusted {probability(one.apart_adjusted_p)}; "
-            f"{one.entities:,} entities).",
+            kind="fact",
+            text=f"The relevance of mentions of {one.group} moved by "
+            f"{signed(one.apart or 0.0, 2)} {unit} against {one.reference} for {one.class_name} "
+            f"(adjusted {probability(one.apart_adjusted_p)}; {one.entities:,} entities).",
         )
     if len(apart) > _SHOWN:
-        rest = len(apart) - _SHOWN
-        yield Statement(kind="flagged", text=f"{rest} more groups moved so; see the table.")
+        text = f"That of {len(apart) - _SHOWN} more groups moved so; see the table."
+        yield Statement(kind="fact", text=text)
+    if groups.shifts:
+        yield _moves(groups, f"{number(groups.practical)} {unit}")
+
+
+def _moves(groups: GroupChanges, limit: str) -> Statement:
+    """Whether any group's relevance changed by itself."""
     moved = list(dict.fromkeys(one.group for one in groups.shifts if one.verdict == "difference"))
+    text = "Whether the relevance of mentions changed is open for some groups."
     if moved:
-        yield Statement(
-            kind="fact",
-            text=f"What mentions add changed by more than {number(groups.practical)} {unit}, "
-            f"beyond chance: {named(moved)}.",
-        )
-    elif groups.shifts and all(one.verdict == "equivalent" for one in groups.shifts):
-        yield Statement(
-            kind="clear",
-            text=f"No group's mentions changed by more than {number(groups.practical)} {unit}.",
-        )
-    elif groups.shifts:
-        yield Statement(
-            kind="unknown", text="No change of a group's mentions is shown, nor ruled out for all."
-        )
+        text = f"The relevance of mentions changed by more than {limit} for {named(moved)}."
+    elif all(one.verdict == "equivalent" for one in groups.shifts):
+        text = f"The relevance of no group's mentions changed by more than {limit}."
+    return Statement(kind="fact", text=text)

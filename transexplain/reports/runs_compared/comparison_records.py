@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from transexplain.analysis.groups.paired_runs import GroupShift
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.item_fates import Counts
+from transexplain.reports.verdict_changes import RateChange, VerdictChange
 from transexplain.types.findings import Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Interval = tuple[float, float]
 
@@ -39,7 +40,7 @@ class Disparity:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FlipCount:
+class ChangeCount:
     """Items by what they were and are predicted as."""
 
     before: str
@@ -48,7 +49,7 @@ class FlipCount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Flip:
+class ChangedItem:
     """One item that is predicted differently."""
 
     item_id: str
@@ -106,9 +107,9 @@ class Predictions:
     common: int  #: with the same id and the same content
     other_content: int  #: left out: the id is in both runs, and the contents differ
     unknown_content: int  #: left out: whether the contents differ is unknown
-    flips: int
-    counts: tuple[FlipCount, ...]  #: most frequent first
-    shown: tuple[Flip, ...]  #: the widest margins first
+    changed: int  #: predicted differently
+    counts: tuple[ChangeCount, ...]  #: most frequent first
+    shown: tuple[ChangedItem, ...]  #: the widest margins first
     labelled: int  #: common items with the same label in both
     right_before: int
     right_after: int
@@ -156,7 +157,7 @@ class ClassChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transition:
-    """What either run says of a group by itself; None: it does not speak of it."""
+    """What relevance alone says of a group in either run; None: it says nothing of it."""
 
     group: str
     target: str
@@ -170,13 +171,15 @@ class Transition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupChanges:
-    """The mentions of entity groups in both runs, and what the changes are judged by."""
+    """Entity groups in both runs: predictions and verdicts, then the relevance of mentions."""
 
-    shifts: tuple[GroupShift, ...]
-    transitions: tuple[Transition, ...]
+    rates: tuple[RateChange, ...]  #: of predictions of classes, paired on the common items
+    verdicts: tuple[VerdictChange, ...]  #: of either run by itself
+    shifts: tuple[GroupShift, ...]  #: of relevance
+    transitions: tuple[Transition, ...]  #: of what relevance says
     unpaired: int  #: mentions in one run only, or explained for another class or answer
     reference: str
-    practical: float  #: smallest change that matters, in the unit
+    practical: float  #: smallest change of relevance that matters, in the unit
     correction: str
 
 

@@ -2,36 +2,43 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 from scipy.stats import binomtest
 
+from transexplain.analysis.groups.answers import Answer, answer_of, answers_of
+from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.group_cells import reference_name
 from transexplain.analysis.groups.intervals import t_interval
+from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.paired_runs import shift_table
-from transexplain.errors import ConfigurationError
+from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
 from transexplain.reports.report_section import merged
 from transexplain.reports.runs_compared.compared_items import ClassPairs, Walk, walk_pairs
 from transexplain.reports.runs_compared.compared_plans import of_plans
+from transexplain.reports.runs_compared.compared_rates import clusters_of
 from transexplain.reports.runs_compared.comparison_headline import headline
 from transexplain.reports.runs_compared.comparison_records import (
+    ChangeCount,
     ClassChange,
     DriftSummary,
-    FlipCount,
     GroupChanges,
     Mean,
     Predictions,
     Side,
     Transition,
 )
-from transexplain.reports.sections.group_relevance import group_rows, rules_of
+from transexplain.reports.sections.group_relevance import rules_of
+from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import counts_of
+from transexplain.reports.verdict_changes import verdict_changes
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.shard_digests import refuse_damaged
 from transexplain.types.findings import GroupStatistic
-from transexplain.types.plans import AuditRun
+from transexplain.types.plans import AuditPlan, AuditRun
 from transexplain.version import __version__
 
 #: items up to which the interval is a bootstrap's; from there on Student's is the same
@@ -116,10 +123,12 @@ def _predictions(found: Walk) -> Predictions:
         common=found.common,
         other_content=found.other_content,
         unknown_content=found.unknown_content,
-        flips=found.flips.total(),
+        changed=found.changed.total(),
         counts=tuple(
-            FlipCount(before=was, after=now, items=count)
-            for (was, now), count in sorted(found.flips.items(), key=lambda one: (-one[1], one[0]))
+            ChangeCount(before=was, after=now, items=count)
+            for (was, now), count in sorted(
+                found.changed.items(), key=lambda one: (-one[1], one[0])
+            )
         ),
         shown=found.shown,
         labelled=labelled,
@@ -178,17 +187,44 @@ def mean_over_items(values: "array[float]") -> Mean:
 def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupChanges | None:
     if not (old.plan.groups and new.plan.groups):
         return None
-    before, after = (group_rows(run, merged(db, run.id)) for run in (old, new))
+    totals = merged(db, old.id), merged(db, new.id)
+    before, after = (
+        groups_of(db, run, total) for run, total in zip((old, new), totals, strict=True)
+    )
+    assert before is not None and after is not None  # both plans name groups
     plan = new.plan
     shifts = shift_table(found.mentions, rules_of(plan))
     return GroupChanges(
+        rates=found.rates.rows(
+            _answers(plan, after.outcomes),
+            plan.model.classes,
+            plan.matters.rates,
+            clusters=clusters_of(*(total.outcomes for total in totals)),
+            whole=[group.name for group in plan.groups if is_whole(plan, group.name)],
+        ),
+        verdicts=verdict_changes(before.verdicts, after.verdicts),
         shifts=tuple(shifts),
-        transitions=tuple(_transitions(before, after)),
+        transitions=tuple(_transitions(before.rows, after.rows)),
         unpaired=found.mentions.unpaired,
         reference=reference_name(one.reference for one in shifts),
         practical=plan.practical,
         correction=plan.correction,
     )
+
+
+def _answers(plan: AuditPlan, outcomes: Sequence[Outcome]) -> list[Answer]:
+    """The predictions whose rates the later run's report compares; of classes and labels alone."""
+    if plan.model.head not in ("classes", "labels"):
+        return []
+    classes, several = plan.model.classes, plan.several is not None
+    known: dict[str, Answer] = {}
+    with suppress(TargetError):
+        known = {answer.name: answer for answer in answers_of(plan)}
+    return [
+        known.get(name) or answer_of(name, (classes.index(name),), len(classes), several=several)
+        for name in dict.fromkeys(row.prediction for row in outcomes)
+        if name in known or name in classes
+    ]
 
 
 def _transitions(

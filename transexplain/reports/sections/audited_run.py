@@ -186,9 +186,10 @@ _ANSWERING: Mapping[Head, str] = {
         "labels at the first token of each of its words, and its note says which characters "
         "those are. In the answers of groups an item is an entity: one that the data gives, "
         "counted as found where exactly its characters have a type, and what is found besides; "
-        "or, without labels, a mention. True positives are the recall of a type. The relevance "
-        "of a group is that of its names for their own labels. Mentions are not taken out or "
-        "swapped, as the entities of a changed text are others."
+        "or, without labels, a mention. Groups are compared by the recall and the precision of "
+        "each type, and entities of one text count as one cluster. The relevance of a group is "
+        "that of its names for their own labels. Mentions are not taken out or swapped, as the "
+        "entities of a changed text are others."
     ),
     GENERATED: (
         "The model goes on with each text, the likeliest token each time; what it said, or the "

@@ -26,12 +26,26 @@ from transexplain.analysis.groups.group_verdicts import (
 from transexplain.analysis.groups.hidden_regions import region_table
 from transexplain.analysis.groups.intervals import Rate
 from transexplain.analysis.groups.measures import Measure
+from transexplain.analysis.groups.mention_coverage import (
+    Candidate,
+    CandidateEffect,
+    candidate_table,
+    uncovered,
+)
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import Proxies, proxies_of, with_proxies
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, empty, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    by,
+    empty,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store.database import Database
@@ -47,6 +61,7 @@ class GroupAnswers:
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+    candidates: tuple[Candidate, ...]  #: words that the lexicon may lack
 
 
 #: how answers were changed, by what is explained
@@ -75,7 +90,6 @@ def group_answers(
     references = references_of(plan.reference, names)
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
-    answering = plan.model.head == "span"
     classes, checked = plan.model.classes, total.checked
     outcomes = with_measures(
         outcome_table(
@@ -102,13 +116,15 @@ def group_answers(
             *region_table(checked.regions, answers, classes, references, limits, kind),
         ]
     )
+    candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = Evidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
         found={one.group: _found(one) for one in matching},
+        unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
-        no_rates="no item has an answer to compare with" if answering and not outcomes else "",
+        no_rates=_why_no_rates(plan, outcomes),
         kind=kind,
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
@@ -119,6 +135,7 @@ def group_answers(
         outcomes=tuple(outcomes),
         counterfactuals=tuple(swaps),
         proxies=tuple(proxies),
+        candidates=tuple(candidates),
     )
 
 
@@ -141,7 +158,8 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
-    saved = {len(one.log_odds) for one in total.checked.observations}
+    checked = total.checked
+    saved = {len(one.log_odds) for one in (*checked.observations, *checked.candidates)}
     saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(
@@ -155,6 +173,17 @@ def _named(plan: AuditPlan) -> tuple[Answer, ...]:
     with suppress(TargetError):
         return answers_of(plan)
     return ()
+
+
+def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
+    """Why a group has no rates; "": no item mentions it, or its reference."""
+    if plan.model.head == "tokens":
+        return "no entities of both sides are labelled in the data, or mentioned"
+    return (
+        "no item has an answer to compare with"
+        if plan.model.head == "span" and not outcomes
+        else ""
+    )
 
 
 def _found(one: GroupMatching) -> Found:
@@ -220,7 +249,11 @@ def _outcome_reasons(
 
 
 #: measure -> the rate of a side that it compares
-_RATE_OF = {"true positive rate": "true_positive", "false positive rate": "false_positive"}
+_RATE_OF = {
+    "true positive rate": "true_positive",
+    "false positive rate": "false_positive",
+    "precision": "precision",
+}
 
 
 def _shown_measures(
@@ -268,8 +301,8 @@ RULES: Mapping[type, RedactionRules] = {
             "mention_reasons": _mention_reasons,
             "outcome_reasons": _outcome_reasons,
             "notes": empty(()),
-            "missing": empty(()),
-            **kept("group reference mention outcome"),
+            "missing": by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
+            **kept("group reference mention outcome state"),
         }
     ),
     Counterfactual: RedactionRules(
@@ -283,6 +316,16 @@ RULES: Mapping[type, RedactionRules] = {
                 "per_position"
             ),
         },
+    ),
+    Candidate: RedactionRules(
+        stands=at_least("texts"),
+        fields={
+            "effects": within,
+            **kept("word group reference entity texts association association_interval line"),
+        },
+    ),
+    CandidateEffect: RedactionRules(
+        fields=kept("prediction effect interval probability probability_interval")
     ),
     Outcome: RedactionRules(
         stands=_compared_rates,
@@ -302,7 +345,9 @@ RULES: Mapping[type, RedactionRules] = {
             "selected": within,
             "probability": within,
             "calibration": _calibration,
-            **dict.fromkeys(("labelled", "error", "true_positive", "false_positive"), _rate),
+            **dict.fromkeys(
+                ("labelled", "error", "true_positive", "false_positive", "precision"), _rate
+            ),
         }
     ),
     Rate: RedactionRules(fields=kept("count total interval")),
@@ -336,14 +381,21 @@ def hidden_parts(rows: Sequence[Counterfactual]) -> str:
 
 def verdict_sentence(verdict: GroupVerdict) -> str:
     """The verdict on one group with all its reasons, for lists and exports."""
+    rates = [reason.removeprefix("rates may differ: ") for reason in verdict.outcome_reasons]
+    what = "belonging to it" if is_of_whole(verdict) else "the mention"
     questions = (
-        (f"the mention {MENTION[verdict.mention]}", verdict.mention_reasons),
-        (f"outcomes {OUTCOME[verdict.outcome]}", (*verdict.outcome_reasons, *verdict.notes)),
+        (f"{what} {MENTION[verdict.mention]}", verdict.mention_reasons),
+        (f"outcomes {OUTCOME[verdict.outcome]}", (*rates, *verdict.notes)),
     )
     texts = [f"{answer}: {'; '.join(reasons)}" for answer, reasons in questions]
     texts += [f"not tested: {'; '.join(verdict.missing)}"] if verdict.missing else []
     said = ". ".join(text[:1].upper() + text[1:] for text in texts)
     return f"{verdict.group} against {verdict.reference}. {said}."
+
+
+def is_of_whole(verdict: GroupVerdict) -> bool:
+    """Whether items belong to the group as a whole, so that nothing can be swapped."""
+    return verdict.rates is not None and verdict.rates.whole
 
 
 #: state of a question -> how a sentence ends

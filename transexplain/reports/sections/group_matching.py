@@ -2,13 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import LEAST_SHARE, crossed_family
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.mention_coverage import spelling_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
 from transexplain.types.plans import AuditPlan
@@ -47,6 +48,10 @@ class GroupMatching:
     dropped: int  #: places left out as ordinary words
     left_out: float  #: share of these among the places that the group could have
     precision: Precision | None = None  #: by a person's sheet; None: nobody checked
+    #: entity -> mentions by how they are written, of those mentioned most; empty: not a lexicon's
+    spellings: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: sampled texts that no effect counts, because only some of the group's words have partners
+    unpaired: int = 0
 
 
 def matching_of(
@@ -54,6 +59,7 @@ def matching_of(
     totals: EntityTotals,
     dropped: Iterable[Dropped],
     precisions: Sequence[Precision] = (),
+    total: ShardAggregate | None = None,
 ) -> tuple[GroupMatching, ...]:
     """One row per group of the plan, then per group that only the data has; each by the plan.
 
@@ -64,7 +70,9 @@ def matching_of(
         totals: mentions of every entity.
         dropped: places left out as ordinary words, by group.
         precisions: from a sheet that a person filled.
+        total: of the run, where spellings and texts without swaps are reported.
     """
+    total = total or ShardAggregate()
     mentions, items = _counted(plan, totals)
     checked = {one.group: one for one in precisions}
     terms = {group.name: len(set(group.terms)) for group in plan.groups}
@@ -79,6 +87,8 @@ def matching_of(
             dropped=left.get(name, 0),
             left_out=left.get(name, 0) / max(1, left.get(name, 0) + mentions[name].total()),
             precision=checked.get(name),
+            spellings=spelling_table(total.spellings, name, _ENTITIES, _SHOWN),
+            unpaired=total.checked.unpaired.get(name, 0),
             **_most(mentions[name]),
         )
         for name in dict.fromkeys((*terms, *mentions))
@@ -113,7 +123,10 @@ def without_rare(total: ShardAggregate, rare: Sequence[RareGroup]) -> ShardAggre
     drawn = replace(drawn, real=drawn.real.without(names), draws=draws)
     kept = [one for one in checked.observations if one.group not in names]
     regions = [one for one in checked.regions if one.group not in names]
-    checked = replace(checked, observations=kept, regions=regions, randomised=drawn)
+    candidates = [one for one in checked.candidates if one.group not in names]
+    checked = replace(
+        checked, observations=kept, regions=regions, randomised=drawn, candidates=candidates
+    )
     return replace(total, entities=total.entities.without(names), checked=checked)
 
 
@@ -149,7 +162,8 @@ def _most(mentions: Counter[str]) -> dict[str, Any]:
     return {"most": entity, "most_share": count / mentions.total()}
 
 
-_SHOWN = 5  #: entities of a group that were left out
+_SHOWN = 5  #: entities of a group that were left out, and spellings of an entity
+_ENTITIES = 50  #: of a group, with their spellings
 
 
 def dropped_by_group(counts: Mapping[tuple[str, str], int]) -> tuple[Dropped, ...]:
@@ -167,6 +181,16 @@ def _entities(
     value: tuple[tuple[str, int], ...], _dropped: Dropped, redactor: Redactor
 ) -> tuple[tuple[str, int], ...]:
     return tuple(each for each in value if each[1] >= redactor.fewest)
+
+
+def _spellings(
+    value: Mapping[str, Mapping[str, int]], _one: GroupMatching, redactor: Redactor
+) -> dict[str, dict[str, int]]:
+    often = {
+        entity: {spelling: n for spelling, n in some.items() if n >= redactor.fewest}
+        for entity, some in value.items()
+    }
+    return {entity: some for entity, some in often.items() if some}
 
 
 def _much_mentioned(one: GroupMatching, redactor: Redactor) -> bool:
@@ -193,7 +217,8 @@ RULES: Mapping[type, RedactionRules] = {
             "most": _entity,
             "most_share": _most_share,
             "precision": within,
-            **kept("group terms entities mentions items dropped left_out"),
+            "spellings": _spellings,
+            **kept("group terms entities mentions items dropped left_out unpaired"),
         },
     ),
     Precision: RedactionRules(fields=kept("group checked correct precision interval")),

@@ -14,6 +14,7 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.analysis.groups.matching_sheet import ALL, Precision
 from transexplain.analysis.groups.mention_ablation import Ablations, ablations_of
+from transexplain.analysis.groups.mention_coverage import Candidate
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -74,6 +75,7 @@ class Groups:
     outcomes: tuple[Outcome, ...] = ()  #: of answers, by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...] = ()  #: of swaps and regions, the same way
     proxies: tuple[Proxies, ...] = ()  #: of groups with different outcomes
+    candidates: tuple[Candidate, ...] = ()  #: words that the lexicon may lack
     removals: Ablations | None = None  #: None: no mention was removed
     randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
@@ -104,7 +106,7 @@ def groups_of(
     control = placebo(cells, rules)
     dropped = dropped_by_group(total.dropped)
     mentioned = {row.group for row in rows} | {one.group for one in rare}
-    matching = matching_of(plan, totals, dropped, precisions)
+    matching = matching_of(plan, totals, dropped, precisions, total)
     groups = Groups(
         rows=tuple(with_reversals(rows, parts)),
         reference=reference_name(row.reference for row in rows),
@@ -139,6 +141,7 @@ def _with_answers(groups: Groups, db: Database, run: AuditRun, total: ShardAggre
         outcomes=found.outcomes,
         counterfactuals=found.counterfactuals,
         proxies=found.proxies,
+        candidates=found.candidates,
     )
 
 
@@ -178,6 +181,7 @@ _RULES: Mapping[type, RedactionRules] = {
                     "limits",
                     "outcomes",
                     "counterfactuals",
+                    "candidates",
                     "removals",
                     "placebo",
                     "planted",
@@ -296,17 +300,29 @@ def _statistics(run: AuditRun) -> Iterator[str]:
     )
     limits = run.plan.matters
     yield (
-        "Verdicts on groups are made of answers. *Different answers*: the mean change of the "
-        "answer's log-odds (or probability) when names of a group take the place of names of its "
-        f"reference is beyond {limits.logit:g} logit ({100 * limits.probability:g} points), or "
-        "the change differs between texts by more than that; the interval is over names and texts "
-        "(or clusters of them), clustered both ways. *Different outcomes*: rates differ by more "
-        f"than {100 * limits.probability:g} points and their ratio is outside "
-        f"{limits.impact_ratio:g} to {1 / limits.impact_ratio:.2f}; intervals are Wilson's at the "
-        "effective number of items, Newcombe's and Donner and Zou's. p of all groups, answers and "
-        f"strata, {_CORRECTED[run.plan.correction]}, is at most 0.05. *Equivalent*: the 90\u00a0% "
-        "intervals of both lie within the limits. *Explained differently*: equivalent, and "
-        "relevance differs."
+        "A verdict answers two questions about a group, each by measures that have a limit. *The "
+        "mention*: does another group's name in its place change the prediction? Measures: the "
+        f"mean change of a prediction's log-odds (limit ±{limits.logit:g}) and probability "
+        f"(±{100 * limits.probability:g} points), the share of predictions that change, beyond "
+        f"those that change within one group ({100 * limits.changed:g} points), and how much the "
+        f"effect differs between texts ({limits.spread:g} logit). *The outcome*: do predictions "
+        "and errors differ? Measures: differences of the rate of each prediction and, where there "
+        f"are labels, of its true and false positive rates (±{100 * limits.rates:g} points); of a "
+        "class that is declared favourable also the ratio of the rates "
+        f"({limits.impact_ratio:g} to {1 / limits.impact_ratio:.2f})."
+    )
+    yield (
+        "*Changes*, or *differ*: a measure lies outside its limit, and so it would in at most "
+        "5\u00a0% of audits in which none does: p is adjusted for all measures of the question, "
+        "over all groups, predictions and strata (Holm 1979). *Does not change*, or *do not "
+        "differ*: the 90\u00a0% interval of every measure lies inside its limit. That needs no "
+        "adjustment, because each of them has to (Schuirmann 1987, Berger 1982). *Open*: neither. "
+        "The interval shown beside a measure is the one that decided: 90\u00a0%, or wider where "
+        "the measure lies outside. Intervals of swaps are over names and texts (or clusters of "
+        "them); those of rates are Wilson's at the effective number of items, Newcombe's, and "
+        "Donner and Zou's. A group is *flagged* where either answer is a difference, and *clear* "
+        "where neither is, nothing is open, and nothing that the verdict rests on is missing. "
+        "Relevance decides neither."
     )
     yield (
         f"Relevance: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
@@ -340,9 +356,11 @@ def _checks(run: AuditRun) -> Iterator[str]:
         )
     yield (
         "A random sample of the items that mention somebody was checked (share "
-        f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Rates of flips are means over "
-        "entities with Student's interval, or Wilson's over entities where all have the rate 0 or "
-        "1. Only the answers to other names enter the verdicts."
+        f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Shares of predictions "
+        "changed by ablation are means over entities with Student's interval, or Wilson's over "
+        "entities where all have the share 0 or 1. "
+        "Only the predictions with other names enter "
+        "the verdicts."
     )
 
 

@@ -4,14 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.errors import ConfigurationError
 from transexplain.methods.learned_facts import portable
-from transexplain.reports.phrasing import named
+from transexplain.reports.phrasing import named, percent
 from transexplain.reports.redaction import RedactionRules, Redactor, kept, within
 from transexplain.reports.report_section import Section, Statement, merged
-from transexplain.reports.sections.group_relevance import group_rows, key_of
-from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.group_relevance import key_of
+from transexplain.reports.sections.group_section import Groups, groups_of
 from transexplain.reports.sections.item_fates import Counts, counts_of
+from transexplain.reports.verdict_changes import (
+    Difference,
+    VerdictChange,
+    difference_statements,
+    verdict_changes,
+)
+from transexplain.reports.verdict_changes import gone as gone_differences
+from transexplain.reports.verdict_changes import newly as new_differences
 from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic
@@ -22,7 +32,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupChange:
-    """One group's difference to the reference in the run before and in this one."""
+    """One group's relevance against the reference's in the run before and in this one."""
 
     group: str
     target: str
@@ -31,6 +41,16 @@ class GroupChange:
     now: float | None
     flagged_before: bool
     flagged_now: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupRate:
+    """How often one prediction was made of a group's items in the run before, and in this one."""
+
+    group: str
+    prediction: str
+    before: Rate
+    now: Rate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +67,13 @@ class Previous:
     counts: Counts
     common: int  #: items by id that both runs explained
     other_prediction: int  #: of these; of a model that generates those with another answer
-    groups: tuple[GroupChange, ...]
+    rates: tuple[GroupRate, ...]  #: of all items of a group, the largest change first
+    verdicts: tuple[VerdictChange, ...]
+    groups: tuple[GroupChange, ...]  #: relevance
 
 
 def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | None:
-    """`run`, whose group table is `groups`, beside the run that it names; None: it names none.
+    """`run`, whose groups are `groups`, beside the run that it names; None: it names none.
 
     A run that was deleted since is none either. Numbers stand side by side; nothing is tested.
     """
@@ -61,7 +83,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         before = runs.get(db, run.previous)
     except ConfigurationError:
         return None
-    theirs = group_rows(before, merged(db, before.id)) if before.plan.groups else ()
+    theirs = groups_of(db, before, merged(db, before.id))
     old, new = before.plan, run.plan
     same_data = old.dataset.content == new.dataset.content
     common, other = run_totals.other_predictions(
@@ -82,8 +104,32 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         counts=counts_of(db, before),
         common=common,
         other_prediction=other,
-        groups=tuple(_changes(theirs, groups.rows if groups else ())),
+        rates=tuple(sorted(_rates(theirs, groups), key=_change)),
+        verdicts=verdict_changes(
+            theirs.verdicts if theirs else (), groups.verdicts if groups else ()
+        ),
+        groups=tuple(_changes(theirs.rows if theirs else (), groups.rows if groups else ())),
     )
+
+
+def _rates(before: Groups | None, now: Groups | None) -> Iterator[GroupRate]:
+    """The rates over all items of every group and reference that both runs have."""
+    old, new = (dict(_sides(groups.outcomes)) if groups else {} for groups in (before, now))
+    for (group, prediction), rate in new.items():
+        if (group, prediction) in old:
+            was = old[group, prediction]
+            yield GroupRate(group=group, prediction=prediction, before=was, now=rate)
+
+
+def _sides(outcomes: Sequence[Outcome]) -> Iterator[tuple[tuple[str, str], Rate]]:
+    for row in outcomes:
+        if not row.stratum:
+            yield (row.group, row.prediction), row.own.selected
+
+
+def _change(row: GroupRate) -> float:
+    """For the largest first."""
+    return -abs(row.now.share - row.before.share)
 
 
 def _changes(
@@ -124,27 +170,30 @@ def _sentences(report: Any) -> Iterator[Statement]:
     if was is not None and now is not None:
         changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
     yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
-    for verb, groups in (("newly flagged", newly(previous)), ("no longer flagged", gone(previous))):
-        if names := list(dict.fromkeys(one.group for one in groups)):
-            yield Statement(
-                kind="flagged" if verb.startswith("newly") else "fact",
-                text=f"Compared with that run, {verb}: {_listed(names)}.",
-            )
+    yield from _rate_statements(previous.rates, report.groups)
+    yield from difference_statements(previous.verdicts)
 
 
-def newly(previous: Previous) -> list[GroupChange]:
-    """Groups that stand out now and did not before, or did the other way round."""
-    return [one for one in previous.groups if one.flagged_now and not _same_flag(one)]
+def _rate_statements(rates: Sequence[GroupRate], groups: Groups | None) -> Iterator[Statement]:
+    """The rates that are further apart than matters; side by side, and not tested."""
+    limit = groups.limits.rates if groups else 0.0
+    apart = [row for row in rates if abs(row.now.share - row.before.share) > limit]
+    for row in apart[:_NAMED]:
+        yield Statement(
+            kind="fact",
+            text=f"The model predicted {row.prediction} for {percent(row.before.share)} of items "
+            f"of {row.group}, and predicts it for {percent(row.now.share)}.",
+        )
 
 
-def gone(previous: Previous) -> list[GroupChange]:
-    """Groups that stood out before and do not now, or do the other way round."""
-    return [one for one in previous.groups if one.flagged_before and not _same_flag(one)]
+def newly(previous: Previous) -> list[Difference]:
+    """Groups whose mention now changes the prediction, or whose outcome now differs."""
+    return new_differences(previous.verdicts)
 
 
-def _same_flag(one: GroupChange) -> bool:
-    both = one.flagged_before and one.flagged_now
-    return both and (one.before or 0.0) * (one.now or 0.0) > 0
+def gone(previous: Previous) -> list[Difference]:
+    """Groups of which the run before showed so, and this one does not."""
+    return gone_differences(previous.verdicts)
 
 
 def _changed(previous: Previous) -> str:
@@ -160,21 +209,31 @@ def _changed(previous: Previous) -> str:
     return f"{text[0].upper()}{text[1:]} changed"
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return named(names[:_NAMED] + ([f"{more} more"] if more > 0 else []))
+def _enough(row: GroupRate, fewest: int) -> bool:
+    """Whether neither the items predicted so nor the others are few in either run."""
+    counts = [
+        part for rate in (row.before, row.now) for part in (rate.count, rate.total - rate.count)
+    ]
+    return all(count == 0 or count >= fewest for count in counts)
 
 
 _RULES: Mapping[type, RedactionRules] = {
     Previous: RedactionRules(
         fields={
             "counts": within,
+            **dict.fromkeys(("rates", "verdicts"), within),
             "groups": within,  # `_redacted` leaves out those that the group table has not
             **kept(
                 "run_id name state created model_changed data_changed method_changed common "
                 "other_prediction"
             ),
         }
+    ),
+    GroupRate: RedactionRules(
+        stands=_enough, fields={"before": within, "now": within, **kept("group prediction")}
+    ),
+    VerdictChange: RedactionRules(
+        fields=kept("group mention_before mention_after outcome_before outcome_after turned")
     ),
     GroupChange: RedactionRules(
         fields=kept("group target class_name before now flagged_before flagged_now")
@@ -188,9 +247,18 @@ def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previ
         return None
     groups: Groups | None = redactor.within(summary.groups)
     known = {key_of(row) for row in groups.rows} if groups else set()
-    found = (one for one in value.groups if (one.group, one.target, one.class_name) in known)
-    made: Previous | None = redactor.within(replace(value, groups=tuple(found)))
-    return made
+    shown = {row.group for row in groups.verdicts} if groups else set()
+    left: Previous | None = redactor.within(
+        replace(
+            value,
+            rates=tuple(row for row in value.rates if row.group in shown),
+            verdicts=tuple(row for row in value.verdicts if row.group in shown),
+            groups=tuple(
+                row for row in value.groups if (row.group, row.target, row.class_name) in known
+            ),
+        )
+    )
+    return left
 
 
 SECTION = Section(

@@ -7,7 +7,7 @@ from typing import Any
 from transexplain.reports.phrasing import class_phrase, named, nearness, sampled, short, things
 from transexplain.reports.redaction import RedactionRules, empty, kept
 from transexplain.reports.report_section import Section
-from transexplain.reports.sections.group_answers import by_verdict
+from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_section import Groups
 from transexplain.types.plans import AT_POSITIONS, GENERATED, Head
 
@@ -164,7 +164,7 @@ def _unexplained(summary: Any) -> list[str]:
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
 
-_UNSPELLED = "Mentions that the lexicon does not spell"
+_UNSPELLED = "Mentions that are not in your word list"
 
 
 def _groups(summary: Any) -> _Found:
@@ -193,11 +193,12 @@ def _groups(summary: Any) -> _Found:
             "data.spans for entities that another program marked"
             + ("." if recogniser else ", or a recogniser (groups.recogniser)."),
         )
-    yield from _undecided_groups(groups)
+    yield from _open_questions(groups)
+    yield from _seldom_mentioned(groups)
     if summary.audited.head == "classes" and len(summary.audited.classes) == 1:
         yield (
-            "Rates of answers",
-            "The model answers with a number. Whether it is higher in items that mention a group "
+            "Rates of predictions",
+            "The model predicts a number. Whether it is higher in items that mention a group "
             "was not compared; swaps say what a mention adds to it.",
             "If the number decides: problem_type multi_label_classification in its config.json.",
         )
@@ -213,15 +214,29 @@ def _people() -> _Found:
     )
 
 
-def _undecided_groups(groups: Groups) -> _Found:
-    names = by_verdict(groups.verdicts)
-    if found := names["inconclusive"]:
+def _open_questions(groups: Groups) -> _Found:
+    """The groups of either question that this run could not settle."""
+    mention = [row for row in groups.verdicts if row.mention == "open"]
+    if swapped := [row.group for row in mention if row.counterfactual is not None]:
+        hidden = hidden_parts(groups.counterfactuals)
         yield (
-            "Groups that remain open",
-            "Neither a difference nor its absence is shown: "
-            f"{named([one.group for one in found])}.",
-            "More items that mention them.",
+            f"Whether the mention of {named(swapped)} changes the prediction",
+            "Neither an effect that matters nor its absence is shown.",
+            f"More items with marked {hidden}."
+            if hidden
+            else "Swaps in more texts: a larger groups.check, or more data. Where a group has few "
+            "names, more names.",
         )
+    outcome = [row.group for row in groups.verdicts if row.outcome == "open" and row.rates]
+    if outcome:
+        yield (
+            f"Whether outcomes differ for {named(outcome)}",
+            "Neither a difference of rates or errors that matters nor its absence is shown.",
+            f"More items of {'it' if len(outcome) == 1 else 'them'} and of the reference.",
+        )
+
+
+def _seldom_mentioned(groups: Groups) -> _Found:
     seldom = {row.group for row in groups.rows} - {
         row.group for row in groups.rows if row.verdict != "suppressed"
     }
@@ -241,14 +256,15 @@ def _undecided_groups(groups: Groups) -> _Found:
 
 def _unchecked(summary: Any, groups: Groups) -> _Found:
     imported, approximation = summary.audited.task == "imported", summary.approximates
-    moved = summary.audited.head in AT_POSITIONS  # answers of a changed text lie elsewhere
+    moved = summary.audited.head in AT_POSITIONS  # what is marked lies elsewhere in another text
     if not groups.counterfactuals and summary.audited.modality != "text":
         graphs = summary.audited.modality == "nodes"
         yield (
-            f"A {'substructure' if graphs else 'region'} hidden, another answer",
-            "None of two groups was hidden: what they do to the answer is not known."
+            f"A {'substructure' if graphs else 'region'} hidden, another prediction",
+            "None of two groups was hidden: what they do to the prediction is not known."
             if graphs
-            else "No regions of two groups were hidden: what they do to the answer is not known.",
+            else "No regions of two groups were hidden: what they do to the prediction is not "
+            "known.",
             "" if imported else f"data.spans: {'node_groups' if graphs else 'COLUMN'}",
         )
     if not groups.counterfactuals and summary.audited.modality == "text":
@@ -256,8 +272,8 @@ def _unchecked(summary: Any, groups: Groups) -> _Found:
         if moved:
             remedy = "Rows of the data that differ in the name alone; outcomes compare them."
         yield (
-            "Another name, another answer",
-            "Mentions were not swapped: whether another name changes the answer is not known.",
+            "Another name, another prediction",
+            "Mentions were not swapped: whether another name changes the prediction is not known.",
             "" if imported else remedy,
         )
     if groups.randomised is None:
