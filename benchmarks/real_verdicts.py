@@ -5,7 +5,8 @@
 Each specification is audited as `transexplain run` does, into a store of its own. Then, whatever
 the audit drew, up to `--texts` texts of every group of two or more names are read with up to
 `--names` names of the group and as many of its reference, and the mean difference is printed
-beside the audit's effect, interval and verdict.
+beside the audit's effect, its 90 % interval and the verdict on both questions, with the standard
+deviations of texts and of names that the audit's errors stand for (see `power.TEXT_SPREAD`).
 """
 
 import argparse
@@ -22,6 +23,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.mention_matching import Match
+from transexplain.analysis.groups.power import INSIDE
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request, explain_items
 from transexplain.reports.headline import verdict
@@ -93,18 +95,26 @@ def rows(prepared: Prepared, summary: Summary, texts: int, names: int) -> Iterat
     references = references_of(plan.reference, [one.name for one in plan.groups])
     assert summary.groups is not None
     for one in summary.groups.verdicts:
-        swap, outcome = one.counterfactual, one.outcome
-        if swap is None:
-            yield f"  {one.group:34}{one.verdict:22} {one.reasons[0]}"
+        swap, rates = one.counterfactual, one.rates
+        verdict_ = f"{one.mention}, {one.outcome}"
+        measure = swap.measure("logit") if swap else None
+        if swap is None or measure is None or measure.precision is None:
+            yield f"  {one.group:30}{verdict_:30} {(*one.mention_reasons, '')[0]}"
             continue
         others = references[one.group].groups
         truth = measured(prepared, one.group, others, texts, names)
-        interval = "[{:+.2f}, {:+.2f}]".format(*swap.interval) if swap.interval else "too few"
-        ratio = outcome.impact_ratio if outcome else None
+        known, number = measure.precision, min(swap.entities, swap.other_entities)
+        low, high = known.like.interval(INSIDE)
+        changed, rate = swap.measure("changed"), rates.difference if rates else 0.0
+        spreads = (known.by_text * known.texts) ** 0.5, (known.by_name * number / 2) ** 0.5
         yield (
-            f"  {one.group:34}{one.verdict:22}{swap.effect:+7.2f} {interval:18}{truth:+7.2f}"
-            f"{swap.documents:6}{'' if ratio is None else f'{ratio:7.2f}'}"
+            f"  {one.group:30}{verdict_:30}{swap.effect:+7.2f} [{low:+.2f}, {high:+.2f}]{truth:+7.2f}"
+            f"{swap.documents:6}{100 * (changed.value if changed else 0.0):+8.1f} %"
+            f"{100 * rate:+8.1f}{spreads[0]:7.2f}{spreads[1]:6.2f}"
         )
+        for advice in (one.mention_advice, one.outcome_advice):
+            if advice:
+                yield f"      {advice}"
 
 
 def main() -> None:
@@ -119,8 +129,8 @@ def main() -> None:
             prepared, summary = audited(path, Path(folder))
             print(f"{path.stem}: {verdict(summary).text}")
             print(
-                f"  {'group':34}{'verdict':22}{'swaps':>7} {'95 %':18}{'truth':>7}{'texts':>6}"
-                f"{'impact':>7}"
+                f"  {'group':30}{'mention, outcome':30}{'swaps':>7} {'90 %':14}{'truth':>7}"
+                f"{'texts':>6}{'changed':>10}{'points':>8}{'texts':>7}{'names':>6}"
             )
             for line in rows(prepared, summary, options.texts, options.names):
                 print(line, flush=True)

@@ -1,5 +1,6 @@
 """Estimates the cost of an audit: passes by purpose, time here, bytes in the store."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,16 @@ from typing import TYPE_CHECKING
 from orchestrator.plan.audit_plan import Prepared
 from orchestrator.spec.evaluation_section import evaluation_estimate
 from orchestrator.spec.method_section import passes
+from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.power import (
+    NAME_SPREAD,
+    TEXT_SPREAD,
+    Precision,
+    of_plan,
+    of_rates,
+)
 from transexplain.data.shard_reader import read_shard
 from transexplain.methods import cost_of, facts_of
 from transexplain.reports.phrasing import counted, nearness
@@ -69,6 +79,8 @@ class Estimate:
     timed: int = 0  #: items that it was measured on
     bytes: int = 0  #: that the rows of the run take in the store, about
     mentions: Mapping[str, int] = field(default_factory=dict)  #: group -> items, about
+    #: group -> effects that nine of ten runs find, and whose absence they show, in words
+    power: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -94,6 +106,13 @@ class Estimate:
         if self.mentions:
             counts = ", ".join(f"{group} {count:,}" for group, count in self.mentions.items())
             lines.append(f"items that mention a group, about: {counts}")
+        if self.power:
+            lines.append(
+                "effects that 9 of 10 runs find, and whose absence 9 of 10 show, where swaps move "
+                f"texts by {TEXT_SPREAD:g} logit and names by {NAME_SPREAD:g} at random, and rates "
+                "are near 50 %:"
+            )
+            lines += [f"  {group}: {words}" for group, words in self.power.items()]
         return "\n".join(lines)
 
 
@@ -112,6 +131,7 @@ def estimate(prepared: Prepared) -> Estimate:
     facts = facts_of(plan.method.name)
     measured = _measured(prepared, items)
     mentioned = _mentioned(plan, items)
+    mentions = {group: round(share * plan.dataset.rows) for group, share in mentioned.items()}
     found = Estimate(
         items=plan.dataset.rows,
         shards=len(prepared.shards),
@@ -130,7 +150,8 @@ def estimate(prepared: Prepared) -> Estimate:
         device=prepared.model.ref.device,
         timed=measured.items,
         bytes=round(measured.bytes_per_item * plan.dataset.rows),
-        mentions={group: round(share * plan.dataset.rows) for group, share in mentioned.items()},
+        mentions=mentions,
+        power=dict(_power(plan, mentions)),
     )
     purposes = _purposes(plan, found, min(1.0, sum(mentioned.values())))
     return replace(found, purposes={name: measured.timed(one) for name, one in purposes})
@@ -168,6 +189,40 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
             continue
         counts.update(finder.groups_in(item.text, item.annotations, item.meta, item.second_at))
     return {group: count / len(items) for group, count in counts.items()}
+
+
+def _power(plan: AuditPlan, mentions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """What a run can find and can show, for every group with a lexicon and a reference."""
+    terms = {group.name: len(group.terms) for group in plan.groups if group.terms}
+    swaps = plan.check.swaps if plan.check else {}
+    compared = {
+        group: [other for other in reference.groups if other != group and other in terms]
+        for group, reference in references_of(plan.reference, terms).items()
+        if reference.name != group
+    }
+    answers = max(1, len(answers_of(plan)))
+    errors = 3 if plan.dataset.label else 1
+    for group, others in compared.items():
+        if not others or not mentions.get(group):
+            continue
+        items = [sum(mentions.get(name, 0) for name in side) for side in ([group], others)]
+        texts = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
+        names = min(terms[group], sum(terms[other] for other in others))
+        tested = len(compared) * answers
+        rates = of_rates(plan.matters.rates, *items, tested * errors)
+        words = f"outcome {_both(rates, 100, 'points')}"
+        if texts:
+            sample = math.inf if plan.complete else float(names)
+            effect = of_plan(plan.matters.logit, texts, sample, 4 * tested)
+            words = f"mention {_both(effect, 1, 'logit')}; {words}"
+        yield group, words
+
+
+def _both(precision: Precision, scale: int, unit: str) -> str:
+    """The effect that is found, and the one whose absence is shown."""
+    shows = precision.shows
+    absent = "none" if shows is None else f"{scale * shows:.2g}"
+    return f"{scale * precision.finds:.2g} and {absent} {unit}"
 
 
 def _purposes(plan: AuditPlan, found: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:

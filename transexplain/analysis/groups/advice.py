@@ -11,6 +11,7 @@ from transexplain.analysis.groups.counterfactuals import MIN_TEXTS, Counterfactu
 from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.power import INSIDE, Precision
+from transexplain.analysis.groups.verdict_sentences import WORDS
 
 _OFTEN = "in 9 of 10 runs"
 _SCALE: dict[MeasureName, tuple[float, str]] = {
@@ -44,15 +45,16 @@ def mention_advice(rows: Sequence[Counterfactual], texts: int, names: int) -> st
             return short
     if needed is None:
         return _at_the_limit(everywhere.documents, "texts")
-    wanted = math.ceil(needed * everywhere.documents)
-    settles = (
-        f"Changing the mention in about {wanted:,} texts ({everywhere.documents:,} now) would "
-        f"settle it {_OFTEN}"
+    wanted, items = _rounded(needed * everywhere.documents), WORDS[everywhere.kind].items
+    if texts and wanted > texts:
+        return (
+            f"The data have {texts:,} {items} that mention either group; about {wanted:,} would "
+            f"settle it {_OFTEN}."
+        )
+    return (
+        f"With the mention changed in about {wanted:,} {items} ({everywhere.documents:,} now) it "
+        f"is settled {_OFTEN}: raise `groups.check`."
     )
-    if not texts:
-        return f"{settles}."
-    have = f"the data have {texts:,} that mention either group"
-    return f"{settles}: raise `groups.check`, {have}." if wanted <= texts else f"{settles}; {have}."
 
 
 def outcome_advice(rows: Sequence[Outcome]) -> str:
@@ -68,8 +70,8 @@ def outcome_advice(rows: Sequence[Outcome]) -> str:
         return _at_the_limit(own + other, counted)
     number, group = min((own, everywhere.group), (other, everywhere.reference))
     return (
-        f"Swaps cannot settle it, further data like these can: with about "
-        f"{_rounded(needed * number):,} {counted} of {group} ({number:,} now) {_OFTEN}."
+        f"Swaps cannot settle it. Further data like these can: about {_rounded(needed * number):,} "
+        f"{counted} of {group} ({number:,} now) do {_OFTEN}."
     )
 
 
@@ -113,7 +115,15 @@ def _open(
 
 
 def _with_names(precision: Precision, names: int) -> Precision:
-    return precision if math.isinf(precision.names) else replace(precision, names=max(names, 2))
+    """Its names those that were read, and their variance less what chance makes of it.
+
+    Of names without effects the estimate is about `by_text` times the square root of 2 / names.
+    """
+    if math.isinf(precision.names):
+        return precision
+    number = max(names, 2)
+    chance = precision.by_text * math.sqrt(2.0 / number)
+    return replace(precision, names=number, by_name=max(precision.by_name - chance, 0.0))
 
 
 def _too_short(

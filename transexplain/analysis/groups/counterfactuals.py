@@ -283,7 +283,7 @@ class _Compared:
         )
         if self.complete:
             return these, these
-        variance = max(by_entity + by_cluster - meeting, by_entity, by_cluster)
+        variance = by_cluster + max(by_entity - meeting, 0.0)
         freedom = min((self.clusters, *(number for number in numbers if number > 1))) - 1
         like = replace(these, error=math.sqrt(variance), freedom=float(freedom))
         return like, these

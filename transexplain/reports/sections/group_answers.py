@@ -126,6 +126,7 @@ def group_answers(
         no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates=_why_no_rates(plan, outcomes),
         kind=kind,
+        names={group.name: len(group.terms) for group in plan.groups},
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
     verdicts = group_verdicts(evidence, references)

@@ -1,0 +1,120 @@
+"""Power and advice: what a run finds and shows, and the size at which a question is settled."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.verdict_designs import Design, evidence_of
+from benchmarks.verdicts import followed
+from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.group_verdicts import GroupVerdict, group_verdicts
+from transexplain.analysis.groups.measures import decided, effect
+from transexplain.analysis.groups.power import Precision, of_plan, of_rates
+
+KNOWN = Precision(
+    value=0.0, low=-0.1, high=0.1, texts=200, by_text=0.0004, names=24, by_name=0.0001, tested=4
+)
+
+
+def states(precision: Precision, truth: float, runs: int = 2_000) -> dict[str, float]:
+    """The shares of simulated runs by the state of their measure, as verdicts decide it."""
+    rng = np.random.default_rng(3)
+    like, these = precision.like, precision.these
+    counts = {"inside": 0, "outside": 0, "open": 0}
+    for value in truth + like.error * rng.standard_t(like.freedom, runs):
+        alike = replace(like, difference=float(value))
+        read = replace(these, difference=float(value))
+        one = effect("logit", 0.1, alike, read, enough=True)
+        others = [replace(one, p=1.0)] * (precision.tested - 1)
+        counts[decided([one, *others])[0].state] += 1
+    return {state: count / runs for state, count in counts.items()}
+
+
+@pytest.mark.parametrize("precision", [KNOWN, replace(KNOWN, by_name=0.0, names=math.inf)])
+def test_nine_of_ten_runs_find_and_show_what_is_promised(precision: Precision) -> None:
+    assert states(precision, precision.finds)["outside"] == pytest.approx(0.9, abs=0.025)
+    assert precision.shows is not None
+    assert states(precision, precision.shows)["inside"] == pytest.approx(0.9, abs=0.025)
+
+
+def test_a_run_that_is_too_small_shows_the_absence_of_nothing() -> None:
+    assert replace(KNOWN, by_text=0.01).shows is None
+
+
+@pytest.mark.parametrize("value", [0.0, 0.07, -0.08, 0.2, -0.4])
+def test_the_factor_is_the_inverse_of_the_power(value: float) -> None:
+    small = replace(KNOWN, value=value, by_text=0.01, by_name=0.0, names=math.inf)
+    factor = small.factor()
+    assert factor is not None
+    assert factor > 1.0
+    larger = small.at(factor)
+    shown = larger.shown_outside if small.beyond else larger.shown_inside
+    assert shown(small.expected) == pytest.approx(0.9, abs=0.01)
+
+
+def test_no_number_of_texts_makes_up_for_few_names() -> None:
+    few = replace(KNOWN, by_text=0.001, names=5, by_name=0.01)
+    assert few.factor() is None
+    assert few.factor(most=500) is not None
+
+
+def test_a_share_of_which_nothing_was_seen_needs_texts() -> None:
+    nothing = Precision(value=0.0, low=-math.inf, high=0.05, texts=30, by_text=0.0, unseen=3.0)
+    assert nothing.shown_inside(0.0) == 0.0
+    assert nothing.factor() == pytest.approx(2.0, abs=0.3)
+
+
+def test_plans_promise_more_of_larger_runs() -> None:
+    small, large = (of_plan(0.1, texts, math.inf, 8) for texts in (100, 1_000))
+    assert large.finds < small.finds
+    few, many = (of_rates(0.05, items, items, 4) for items in (240, 5_000))
+    assert many.finds < few.finds
+    assert few.shows is None
+    assert many.shows is not None
+
+
+def verdict(design: Design, seed: int, names: int) -> GroupVerdict:
+    """The verdict on the first group of a drawn corpus."""
+    evidence = evidence_of(design, seed)
+    known = replace(evidence, names=dict.fromkeys(design.named, names))
+    return group_verdicts(known, references_of(design.named[-1], design.named))[0]
+
+
+def test_a_short_list_is_said_to_be_short() -> None:
+    row = verdict(Design(names=4, own=0.3, direct=-0.05, swapped=200), 2, 4)
+    assert row.mention == "open"
+    assert "list is too short" in row.mention_advice
+    assert "groups.complete" in row.mention_advice
+
+
+def test_advice_on_texts_says_how_many_the_data_have() -> None:
+    few = Design(texts=60, swapped=30, noise=0.6, own=0.0, complete=True)
+    row = verdict(few, 1, 24)
+    assert row.mention == "open"
+    assert "The data have 60 texts" in row.mention_advice
+    many = verdict(replace(few, texts=9_000), 1, 24)
+    assert "raise `groups.check`" in many.mention_advice
+
+
+def test_what_is_settled_has_no_advice() -> None:
+    row = verdict(Design(direct=-0.5), 1, 24)
+    assert row.mention == "changes"
+    assert row.mention_advice == ""
+
+
+def test_rates_need_further_items() -> None:
+    row = verdict(Design(swapped=10), 1, 24)
+    assert row.outcome == "open"
+    assert "items of people/0" in row.outcome_advice
+
+
+def test_advice_followed_once_settles_most_questions() -> None:
+    results = [
+        result
+        for name in ("complete list of 4, none", "rates, none", "rates, none, rare class")
+        for seed in range(4)
+        if (result := followed(name, seed)) is not None
+    ]
+    assert sum(settled for _, settled in results) >= 0.7 * len(results)
