@@ -205,11 +205,11 @@ def _power(plan: AuditPlan, mentions: Mapping[str, int]) -> Iterator[tuple[str, 
     for group, others in compared.items():
         if not others or not mentions.get(group):
             continue
-        items = [sum(mentions.get(name, 0) for name in side) for side in ([group], others)]
+        own, other = (sum(mentions.get(name, 0) for name in side) for side in ([group], others))
         texts = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
-        rates = of_rates(plan.matters.rates, *items, tested * errors)
+        rates = of_rates(plan.matters.rates, own, other, tested * errors)
         words = f"outcome {_both(rates, 100, 'points')}"
         if texts:
             sample = math.inf if plan.complete else float(names)

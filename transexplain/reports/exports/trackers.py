@@ -74,8 +74,9 @@ def _groups(summary: Summary) -> dict[str, float | None]:
     for question, row, measure in measures(summary.groups):
         if not row.stratum:
             found[f"{question}/{measure.name}/{row.group}/{row.prediction}"] = measure.value
-    for row in compared(summary.groups):
-        found[f"difference/{row.group}/{row.target}/{row.class_name}"] = row.difference
+    for statistic in compared(summary.groups):
+        key = f"difference/{statistic.group}/{statistic.target}/{statistic.class_name}"
+        found[key] = statistic.difference
     return found
 
 
