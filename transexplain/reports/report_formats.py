@@ -20,7 +20,6 @@ from transexplain.reports.report_section import Section, StatementKind
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_answers import hidden_parts
 
-
 #: records whose limits, ends and counts may be infinite, which JSON writes as null
 _UNBOUNDED = ("Measure", "power__Precision")
 
