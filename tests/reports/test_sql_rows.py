@@ -97,7 +97,7 @@ SWAP = {
 }
 VERDICT = {
     **KEY,
-    **same("state mention outcome"),
+    **same("state mention outcome mention_advice outcome_advice"),
     "mention_prediction": "counterfactual.prediction",
     "mention_stratum": "counterfactual.stratum",
     "outcome_prediction": "rates.prediction",

@@ -11,7 +11,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.store import result_rows, results, runs, shards, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.result_tables import RESULT_TABLES
+from transexplain.store.result_tables import RESULT_TABLES, entity_result
 from transexplain.store.schema import run
 
 
@@ -73,7 +73,7 @@ def test_a_table_may_have_no_row_and_any_text(db: Database) -> None:
     assert counts(db, run_id)["class_word"] == 0
     with db.read() as connection:
         [(entity, place)] = connection.execute(
-            select(*(RESULT_TABLES[5].c[name] for name in ("entity", "place")))
+            select(*(entity_result.c[name] for name in ("entity", "place")))
         ).all()
     assert (entity, place) == ("NUL \0 and \ud800", None)
 

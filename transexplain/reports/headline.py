@@ -134,8 +134,9 @@ def _remedy(groups: Groups) -> str:
         return "Before you use the model, look at the texts under Swaps that change most."
     if any(row.outcome == "differ" for row in verdicts):
         return "Before you use the model, look under Outcomes for what goes along with it."
-    opened = any(row.state == "open" for row in verdicts)
-    return "What would settle it stands under Not tested." if opened else ""
+    opened = [row for row in verdicts if row.state == "open"]
+    advice = [text for row in opened for text in (row.mention_advice, row.outcome_advice) if text]
+    return advice[0] if advice else "See what was not tested." if opened else ""
 
 
 def caveats(summary: Summary) -> Iterator[str]:

@@ -20,6 +20,9 @@ from transexplain.reports.report_section import Section, StatementKind
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_answers import hidden_parts
 
+#: records whose limits, ends and counts may be infinite, which JSON writes as null
+_UNBOUNDED = ("Measure", "power__Precision")
+
 
 class _Written(GenerateJsonSchema):
     """Every field of a record is written, also one that has a default."""
@@ -36,9 +39,10 @@ def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> d
     """
     mode: JsonSchemaMode = "serialization"
     found = TypeAdapter(record).json_schema(mode=mode, schema_generator=_Written)
-    if measure := found.get("$defs", {}).get("Measure"):  # limits and ends may be infinite
-        text = json.dumps(measure).replace('"type": "number"', '"type": ["number", "null"]')
-        found["$defs"]["Measure"] = json.loads(text)
+    for defined, content in found.get("$defs", {}).items():
+        if defined.endswith(_UNBOUNDED):
+            text = json.dumps(content).replace('"type": "number"', '"type": ["number", "null"]')
+            found["$defs"][defined] = json.loads(text)
     if not whole:
         return found
     found["properties"]["schema_version"] = {"const": version, "type": "integer"}

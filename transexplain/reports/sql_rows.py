@@ -100,6 +100,8 @@ def _verdict(one: GroupVerdict) -> Row:
         "outcome": one.outcome,
         "mention_reasons": "; ".join(one.mention_reasons),
         "outcome_reasons": "; ".join(one.outcome_reasons),
+        "mention_advice": one.mention_advice,
+        "outcome_advice": one.outcome_advice,
         "notes": "; ".join(one.notes),
         "missing": "; ".join(one.missing),
         **_decided("mention", swap),

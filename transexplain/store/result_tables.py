@@ -126,6 +126,8 @@ group_verdict = _table(
     _text("outcome", "whether rates and errors `differ`, `do not differ`, or are `open`"),
     _text("mention_reasons", "of `mention`, in the order of their weight, with `; ` between"),
     _text("outcome_reasons", "of `outcome`, the same way"),
+    _text("mention_advice", "what would settle an open `mention`; empty: it is settled"),
+    _text("outcome_advice", "what would settle an open `outcome`; empty: it is settled"),
     _text("notes", "what explains a difference of outcomes, and excuses none"),
     _text("missing", "what was not tested, so that the group is not clear; empty: nothing"),
     *_decided("mention", "decided on the mention"),

@@ -301,6 +301,8 @@ RULES: Mapping[type, RedactionRules] = {
             "counterfactual": within,
             "mention_reasons": _mention_reasons,
             "outcome_reasons": _outcome_reasons,
+            "mention_advice": empty(""),
+            "outcome_advice": empty(""),
             "notes": empty(()),
             "missing": by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
             **kept("group reference mention outcome state"),
@@ -340,7 +342,12 @@ RULES: Mapping[type, RedactionRules] = {
             ),
         },
     ),
-    Measure: RedactionRules(fields=kept("name value interval level low high state p doubtful")),
+    Measure: RedactionRules(
+        fields={
+            "precision": empty(None),
+            **kept("name value interval level low high state p doubtful"),
+        }
+    ),
     Side: RedactionRules(
         fields={
             "selected": within,

@@ -164,6 +164,7 @@ def _unexplained(summary: Any) -> list[str]:
     return [name for name in classes if name not in shown] if shown <= set(classes) else []
 
 
+_ADVISED = 3  #: groups
 _UNSPELLED = "Mentions that are not in your word list"
 
 
@@ -222,18 +223,25 @@ def _open_questions(groups: Groups) -> _Found:
         yield (
             f"Whether the mention of {named(swapped)} changes the prediction",
             "Neither an effect that matters nor its absence is shown.",
-            f"More items with marked {hidden}."
-            if hidden
-            else "Swaps in more texts: a larger groups.check, or more data. Where a group has few "
-            "names, more names.",
+            _advice({row.group: row.mention_advice for row in mention})
+            or f"More items with marked {hidden or 'mentions'}.",
         )
-    outcome = [row.group for row in groups.verdicts if row.outcome == "open" and row.rates]
+    outcome = [row for row in groups.verdicts if row.outcome == "open" and row.rates]
     if outcome:
         yield (
-            f"Whether outcomes differ for {named(outcome)}",
+            f"Whether outcomes differ for {named([row.group for row in outcome])}",
             "Neither a difference of rates or errors that matters nor its absence is shown.",
-            f"More items of {'it' if len(outcome) == 1 else 'them'} and of the reference.",
+            _advice({row.group: row.outcome_advice for row in outcome})
+            or f"More items of {'it' if len(outcome) == 1 else 'them'} and of the reference.",
         )
+
+
+def _advice(by_group: Mapping[str, str]) -> str:
+    """What would settle a question for the first groups."""
+    known = [(group, advice) for group, advice in by_group.items() if advice][:_ADVISED]
+    if len(by_group) == 1:
+        return "".join(advice for _, advice in known)
+    return " ".join(f"{group}: {advice}" for group, advice in known)
 
 
 def _seldom_mentioned(groups: Groups) -> _Found:
