@@ -1,9 +1,10 @@
-"""Drawn corpora whose truth is known: texts that name people of groups, and a formula that predicts.
+"""Drawn corpora whose truth is known: texts that name people of groups, and a formula that
+predicts.
 
 The formula adds what the content says, what the name does and what the design adds. Names have
-effects of their own, and meet texts with a little noise; up to 100 texts of each group are read with
-two names of the group and two of its reference. `truth_of` measures a design on very many texts with
-new names; `evidence_of` is what an audit of one corpus sees.
+effects of their own, and meet texts with a little noise; up to 100 texts of each group are read
+with two names of the group and two of its reference. `truth_of` measures a design on very many
+texts with new names; `evidence_of` is what an audit of one corpus sees.
 """
 
 import math
@@ -226,7 +227,7 @@ class Truth:
 
     @property
     def of_mention(self) -> str:
-        """Whether the mention changes predictions beyond one and a half limits, or hardly at all."""
+        """Whether the mention changes predictions beyond 1.5 limits, or hardly at all."""
         return self._says(self.mention)
 
     @property

@@ -3,11 +3,11 @@
     python -m benchmarks.verdicts [--corpora 40] [--designs NAME ...] [--advice 40]
 
 Designs are those of `verdict_designs`: the cases that a verdict once got wrong, further biased and
-further sound ones. *Biased* is a question whose truth is at least 1.5 times a limit, in all texts or
-in a stratum, for any class; *sound* is it where nothing exceeds half of a limit. Printed for each
-design: the truth in units of the limits, how often either question is answered *yes*, *no* or left
-open, and totals. Then how often 95 % intervals hold the truth. `--advice N` follows the advice of
-N open corpora of each design once, with a new corpus of the size that it asks for.
+further sound ones. *Biased* is a question whose truth is at least 1.5 times a limit, in all texts
+or in a stratum, for any class; *sound* is it where nothing exceeds half of a limit. Printed for
+each design: the truth in units of the limits, how often either question is answered *yes*, *no* or
+left open, and totals. Then how often 95 % intervals hold the truth, and how often advice, followed
+once by a new corpus of the size that it asks for, settles what was open.
 """
 
 import argparse
