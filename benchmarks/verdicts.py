@@ -216,9 +216,14 @@ def main() -> None:
         for name in OPEN if options.advice else ():
             results = pool.map(partial(followed, name), range(options.advice), 2)
             tried = [result for result in results if result is not None]
-            factors = [factor for factor, _ in tried if factor is not None]
-            line = _share(f"advice, {name}", sum(settled for _, settled in tried), len(tried))
-            print(f"{line}, median {median(factors or [0.0]):.1f} times as many", flush=True)
+            advised = [(factor, settled) for factor, settled in tried if factor is not None]
+            line = _share(f"advice, {name}", sum(settled for _, settled in advised), len(advised))
+            factors = [factor for factor, _ in advised] or [0.0]
+            print(
+                f"{line}, median {median(factors):.1f} times as many; the list is too short in "
+                f"{len(tried) - len(advised)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

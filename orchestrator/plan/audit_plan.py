@@ -112,7 +112,7 @@ def prepare_audit(
     _check_labels(spec, model, labels, _mapping(spec, model, dataset))
     plan = replace(_plan(spec, model, dataset, task), privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
-    _check_favourable(plan)
+    plan = replace(plan, favourable=_favourable(plan))
     shards = make_shards(dataset.rows, plan.shard_size)
     first, warnings = _first_item(plan, shards), list(dataset.read_as)
     if task == "audit":
@@ -242,8 +242,13 @@ _DOES: Mapping[Head, str] = {
 
 def _refuse_at_positions(spec: AuditSpec, head: Head) -> None:
     """Raise ConfigurationError for what is of models that answer an item with one of classes."""
-    impact = spec.groups.impact if spec.groups else None
-    given = {"labels": spec.labels, "explain.exact": spec.explain, "groups.impact": impact}
+    groups = spec.groups
+    given = {
+        "labels": spec.labels,
+        "explain.exact": spec.explain,
+        "groups.impact": groups.impact if groups else None,
+        "groups.favourable": groups.favourable if groups else None,
+    }
     for key, value in given.items():
         if value:
             raise ConfigurationError(
@@ -288,14 +293,14 @@ def _check_labels(
         )
 
 
-def _check_favourable(plan: AuditPlan) -> None:
-    """Refuse favourable classes that the model has not."""
+def _favourable(plan: AuditPlan) -> tuple[str, ...]:
+    """The names of the favourable classes, each once; raises TargetError for one that is none."""
     names = ClassNames(plan.model.classes)
-    for name in plan.favourable:
-        try:
-            names.class_index(name)
-        except TargetError as error:
-            raise TargetError(f"groups.favourable: {error}") from None
+    try:
+        places = [names.class_index(name) for name in plan.favourable]
+    except TargetError as error:
+        raise TargetError(f"groups.favourable: {error}") from None
+    return tuple(dict.fromkeys(plan.model.classes[place] for place in places))
 
 
 def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str | None]:

@@ -295,16 +295,17 @@ def test_the_table_of_verdicts_fits_a_wide_page(db: Database, load_page: LoadPag
     summary = summarise(db, biased_run(db))
     assert summary.groups is not None
     first, *others = summary.groups.verdicts
-    assert first.counterfactual is not None and first.outcome is not None
+    assert first.counterfactual is not None
+    logit, *measures = first.counterfactual.measures
     long = replace(
         first,
         group="occupation/female_stereotyped",
         reference="all other groups of occupation",
-        answer="positive",
         counterfactual=replace(
-            first.counterfactual, effect=-1.07, probability=-0.108, interval=(-1.45, -0.68)
+            first.counterfactual,
+            measures=(replace(logit, value=-11.07, interval=(-11.45, -10.68)), *measures),
         ),
-        outcome=replace(first.outcome, impact_ratio=1.69, ratio_interval=(0.98, 3.46)),
+        notes=("the labels do not differ so (12.3 % and 45.6 %)",),
     )
     groups = replace(summary.groups, verdicts=(long, *others))
     found = load_page(render_html(replace(summary, groups=groups)))

@@ -70,8 +70,8 @@ def test_groups_are_compared_without_it(db: Database) -> None:
     damage(db, run_id, 0)
     found = summarise(db, run_id)
     assert whole.groups is not None and found.groups is not None
-    assert [one.verdict for one in found.groups.verdicts] == [
-        one.verdict for one in whole.groups.verdicts
+    assert [one.state for one in found.groups.verdicts] == [
+        one.state for one in whole.groups.verdicts
     ]
 
 

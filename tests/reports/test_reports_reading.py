@@ -114,7 +114,7 @@ def test_marks_of_a_group_of_whole_items_and_of_overlaps(db: Database) -> None:
 def test_notes_of_a_page_hold_no_markdown(page: str) -> None:
     notes = page[page.index('<ul class="notes">') :]
     notes = Visible(notes[: notes.index("</ul>")]).text
-    assert "Different answers" in notes
+    assert "The mention" in notes
     assert "*" not in notes and "`" not in notes
 
 

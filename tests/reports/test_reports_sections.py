@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
-from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.group_verdicts import Mentioned, Outcomes
 from transexplain.analysis.groups.matching_sheet import precisions
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports.headline import verdict
@@ -31,51 +31,61 @@ def groups_in(summary: Summary) -> Groups:
     return summary.groups
 
 
-def with_verdicts(summary: Summary, *verdicts: GroupFinding) -> Summary:
+States = tuple[Mentioned, Outcomes]
+CLEAR: States = ("does not change", "do not differ")
+OPEN: States = ("open", "open")
+
+
+def with_verdicts(summary: Summary, *states: States) -> Summary:
     """The summary with these verdicts on groups."""
     groups = groups_in(summary)
-    first = replace(groups.verdicts[0], missing=(), reasons=("because", "and because"))
-    found = tuple(
-        replace(first, verdict=printed, group=f"g{place}") for place, printed in enumerate(verdicts)
+    first = replace(
+        groups.verdicts[0],
+        missing=(),
+        mention_reasons=("because",),
+        outcome_reasons=("therefore",),
+        counterfactual=None,
+        rates=None,
+    )
+    verdicts = tuple(
+        replace(first, mention=mention, outcome=outcome, group=f"g{place}")
+        for place, (mention, outcome) in enumerate(states)
     )
     counts = replace(summary.counts, total=36)  # nothing failed
-    return replace(summary, counts=counts, groups=replace(groups, verdicts=found))
+    return replace(summary, counts=counts, groups=replace(groups, verdicts=verdicts))
 
 
-def test_different_answers_are_the_verdict(db: Database) -> None:
+def test_a_planted_bias_is_the_verdict_in_probability(db: Database) -> None:
     found = biased(db).verdict
     assert found is not None and found.kind == "flagged"
-    assert found.text.startswith("Different answers for 2 of 2 groups (anns and bobs). ")
-    assert "by +0.98 logit (95 % +0.98 to +0.98)" in found.text
+    assert found.text.startswith("The mention changes the prediction. ")
+    assert "by one of anns raises the probability of positive by 9.6 points" in found.text
+    assert "logit" not in found.text
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "kind", "printed"),
+    ("states", "kind", "printed"),
     [
-        (
-            ("different answers", "equivalent"),
-            "flagged",
-            "Different answers for 1 of 2 groups (g0)",
-        ),
-        (("different outcomes",), "flagged", "Different outcomes for g0: because."),
-        (("equivalent", "inconclusive"), "unknown", "Inconclusive for 1 of 2 groups (g1): because"),
-        (("inconclusive",), "unknown", "Inconclusive for g0: because"),
-        (("inconclusive",) * 2, "unknown", "for 2 of 2 groups (g0 and g1). g0: because"),
-        (("equivalent", "equivalent"), "clear", "All 2 groups get the same answers as their"),
-        (("equivalent",), "clear", "The group gets the same answers as its reference"),
-        (("explained differently", "equivalent"), "fact", "which does no harm by itself: g0."),
+        ((("changes", "open"), CLEAR), "flagged", "Neither is the case for g1."),
+        ((("does not change", "differ"),), "flagged", "Outcomes differ. g0: therefore."),
+        ((CLEAR, OPEN), "unknown", "It does not for g0."),
+        ((OPEN,), "unknown", "It is open whether the mention changes the prediction. g0: because."),
+        ((OPEN, OPEN), "unknown", "It is open whether outcomes differ. g0: therefore."),
+        ((("does not change", "open"),), "unknown", "The mention of g0 does not change"),
+        ((CLEAR, CLEAR), "clear", "any of the 2 groups does not change the prediction"),
+        ((CLEAR,), "clear", "Predictions and errors do not differ"),
         ((), "unknown", "No group could be compared"),
     ],
 )
 def test_the_verdict_is_made_of_those_on_groups(
-    db: Database, verdicts: tuple[GroupFinding, ...], kind: str, printed: str
+    db: Database, states: tuple[States, ...], kind: str, printed: str
 ) -> None:
-    found = verdict(with_verdicts(biased(db), *verdicts))
+    found = verdict(with_verdicts(biased(db), *states))
     assert (found.kind, printed in found.text) == (kind, True), found.text
 
 
 def test_nothing_is_clear_where_something_is_missing(db: Database) -> None:
-    summary = with_verdicts(biased(db), "equivalent", "equivalent")
+    summary = with_verdicts(biased(db), CLEAR, CLEAR)
     failed = replace(summary, counts=replace(summary.counts, total=38, failed=2))
     assert verdict(failed).kind == "unknown"
     assert "It is not clear, though: 2 of 38 items have no answer." in verdict(failed).text
@@ -91,7 +101,7 @@ def test_doubts_come_before_what_was_found(db: Database) -> None:
     summary = biased(db, sensitivity=0.01)
     assert summary.verdict is not None and summary.verdict.kind == "problem"
     assert summary.verdict.text.startswith(
-        "Read with care: lrp hardly distinguishes classes here. D"
+        "Read with care: lrp hardly distinguishes classes here. The mention changes"
     )
     assert isinstance(summary.conservation, Conservation)
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
@@ -110,9 +120,9 @@ def test_what_was_not_tested_is_listed_with_a_remedy(db: Database) -> None:
     found = {one.what: one for one in biased(db).untested}
     assert found["Items without an explanation"].why == "2 of 38: 2 failed."
     assert found["Groups that no item mentions"].why == "Never mentioned: places."
-    assert "Another name, another answer" not in found
+    assert "Another name, another prediction" not in found
     unswapped = {one.what: one for one in biased(db, checked=ControlResults()).untested}
-    assert unswapped["Another name, another answer"].remedy == "groups.check: 100"
+    assert unswapped["Another name, another prediction"].remedy == "groups.check: 100"
     assert found["What speaks for negative"].remedy == "targets: all"
     assert found["Whether explanations are faithful"].remedy == "evaluation: {items: 32}"
     assert "Accuracy and errors" not in found
@@ -159,7 +169,7 @@ def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
     }
     assert "Other methods of explanation" not in found
     assert found["The attributions themselves"].remedy == "An audit of the model itself."
-    assert found["Another name, another answer"].remedy == ""
+    assert found["Another name, another prediction"].remedy == ""
 
 
 @pytest.mark.parametrize(

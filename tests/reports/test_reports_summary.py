@@ -46,8 +46,8 @@ def test_the_planted_bias_is_in_the_headline(db: Database) -> None:
     assert rows["anns"].flagged and rows["anns"].entities == len(ANNS)
     assert rows["anns"].difference == pytest.approx(0.49, abs=1e-6)
     flagged = texts(found, "flagged")
-    assert "anns against all other groups: different answers" in flagged
-    assert "swapping its mentions moves positive by +0.98 logit" in flagged.lower()
+    assert "anns against all other groups. The mention changes the prediction" in flagged
+    assert "moves the log-odds of positive by +0.98" in flagged
     relevance = "anns add 0.49 logit more to positive than those of all other groups"
     assert relevance in texts(found, "fact")
     assert found.groups.never_mentioned == ("places",)
@@ -289,16 +289,16 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("effect", "verdict"),
-    [(0.98, "different answers"), (0.0, "inconclusive"), (None, "inconclusive")],
+    ("effect", "mention"),
+    [(0.98, "changes"), (0.0, "open"), (None, "open")],
 )
 def test_swaps_decide_and_relevance_does_not(
-    db: Database, effect: float | None, verdict: str
+    db: Database, effect: float | None, mention: str
 ) -> None:
     observations = [] if effect is None else swapped(effect)
     found = summarise(db, biased_run(db, checked=ControlResults(observations=observations)))
     assert found.groups is not None
-    assert {one.verdict for one in found.groups.verdicts} == {verdict}
+    assert {one.mention for one in found.groups.verdicts} == {mention}
     assert any(row.flagged for row in found.groups.rows), "relevance differs in any case"
     page = REPORTS.load("html")(found)
     assert ("<h3>Swaps " in page) == (effect is not None)

@@ -73,8 +73,10 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
     gaps = list(caveats(summary))
     by = by_state(groups.verdicts)
     texts = [_mention(groups), _outcome(groups.verdicts), _remedy(groups)]
+    if by["clear"] and (by["flagged"] or by["open"]):
+        texts.insert(2, f"Neither is the case for {named([row.group for row in by['clear']])}.")
     if gaps and not by["flagged"]:
-        texts.append(f"The verdict also lacks something: {'; '.join(gaps)}.")
+        texts.append(f"It is not clear, though: {'; '.join(gaps)}.")
     text = " ".join(filter(None, texts))
     if by["flagged"]:
         return "flagged", text
@@ -96,7 +98,7 @@ def _mention(groups: Groups) -> str:
         also = f" It does not for {named(settled)}." if settled else ""
         return (
             "It is open whether the mention changes the prediction. "
-            f"{_each(opened, mention_in_words)}{also}"
+            f"{_each(opened, mention_in_words, 1)}{also}"
         )
     who = f"any of the {len(verdicts)} groups" if len(verdicts) > 1 else verdicts[0].group
     return f"The mention of {who} does not change the prediction: {most_in_words(groups)}"

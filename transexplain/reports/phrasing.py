@@ -11,7 +11,7 @@ from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.types.findings import GroupStatistic, Verdict
 from transexplain.types.scores import Approximation
 
-MINUS = "\N{MINUS SIGN}"
+_MINUS = "\N{MINUS SIGN}"
 _NAMES_SHOWN = 12
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -44,7 +44,7 @@ def counted(count: int, noun: str) -> str:
 def number(value: float) -> str:
     """A number for a sentence: two decimals, three where it is tiny; a true minus sign."""
     digits = 2 if abs(value) >= 0.01 or value == 0.0 else 3
-    return f"{value:.{digits}f}".replace("-", MINUS)
+    return f"{value:.{digits}f}".replace("-", _MINUS)
 
 
 def percent(share: float) -> str:
@@ -58,7 +58,7 @@ def power(value: float) -> str:
         return f"{value:g}"
     digits, _, exponent = f"{value:.1e}".partition("e")
     raised = str(int(exponent)).translate(_SUPERSCRIPT)
-    digits = digits.removesuffix(".0").replace("-", MINUS)
+    digits = digits.removesuffix(".0").replace("-", _MINUS)
     return f"{digits}\u00a0\N{MULTIPLICATION SIGN}\u00a010{raised}"
 
 
@@ -85,14 +85,14 @@ def signed(value: float, digits: int = 3) -> str:
     text = f"{abs(value):.{digits}f}"
     if float(text) == 0.0:
         return text
-    return f"{'+' if value > 0 else MINUS}{text}"
+    return f"{'+' if value > 0 else _MINUS}{text}"
 
 
 def measured(measure: Measure, value: float | None = None) -> str:
     """A measure, or another value of its kind, in its unit: logits, a ratio, or points."""
     value = measure.value if value is None else value
     if math.isinf(value):
-        return "\N{INFINITY}" if value > 0 else f"{MINUS}\N{INFINITY}"
+        return "\N{INFINITY}" if value > 0 else f"{_MINUS}\N{INFINITY}"
     if measure.name in ("impact ratio", "spread"):
         return f"{value:.2f}"
     return signed(value, 2) if measure.name == "logit" else signed(100 * value, 1)

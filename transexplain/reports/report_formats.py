@@ -36,6 +36,9 @@ def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> d
     """
     mode: JsonSchemaMode = "serialization"
     found = TypeAdapter(record).json_schema(mode=mode, schema_generator=_Written)
+    if measure := found.get("$defs", {}).get("Measure"):  # limits and ends may be infinite
+        text = json.dumps(measure).replace('"type": "number"', '"type": ["number", "null"]')
+        found["$defs"]["Measure"] = json.loads(text)
     if not whole:
         return found
     found["properties"]["schema_version"] = {"const": version, "type": "integer"}

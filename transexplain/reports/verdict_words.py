@@ -8,7 +8,7 @@ from transexplain.analysis.groups.group_cells import ALL_OTHERS
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.measures import Measure, MeasureName, gravest
 from transexplain.analysis.groups.verdict_sentences import in_stratum
-from transexplain.reports.phrasing import MINUS, limit, measured, percent, sureness
+from transexplain.reports.phrasing import limit, measured, percent, signed, sureness
 from transexplain.reports.sections.group_section import Groups
 
 
@@ -35,7 +35,8 @@ def outcome_in_words(verdict: GroupVerdict) -> str:
     predicted = f"{row.prediction} is predicted for"
     if text.startswith(predicted):
         text = f"The model predicts {row.prediction} for{text.removeprefix(predicted)}"
-    notes = "".join(f" {note[:1].upper()}{note[1:]}." for note in verdict.notes[:1])
+    first = verdict.notes[:1] if verdict.outcome == "differ" else ()
+    notes = "".join(f" {note[:1].upper()}{note[1:]}." for note in first)
     return f"{text}: {difference_in_words(measure)}.{notes}"
 
 
@@ -46,8 +47,9 @@ def difference_in_words(measure: Measure) -> str:
             f"an impact ratio of {measured(measure)} ({sureness(measure)}; {limit(measure)} is "
             "within limits)"
         )
-    more = "more" if measure.value > 0 else "less"
-    return f"{100 * abs(measure.value):.1f} points {more}{_sure(measure, 100.0, 1)}"
+    size = f"{100 * abs(measure.value):.1f}"
+    more = "apart" if not float(size) else "more" if measure.value > 0 else "less"
+    return f"{size} points {more}{_sure(measure, 100.0, 1)}"
 
 
 def most_in_words(groups: Groups) -> str:
@@ -88,8 +90,9 @@ def _moved(row: Counterfactual) -> str:
         measure, scale, digits, unit = row.measure("logit"), 1.0, 2, ""
         what = row.prediction
     value = sign * scale * (measure.value if measure else row.effect)
-    verb = "raises" if value > 0 else "lowers"
-    return f"{verb} {what} by {abs(value):.{digits}f}{unit}{_sure(measure, sign * scale, digits)}"
+    size = f"{abs(value):.{digits}f}"
+    verb = "moves" if not float(size) else "raises" if value > 0 else "lowers"
+    return f"{verb} {what} by {size}{unit}{_sure(measure, sign * scale, digits)}"
 
 
 def _changed(row: Counterfactual, measure: Measure) -> str:
@@ -121,7 +124,9 @@ def _sure(measure: Measure | None, scale: float, digits: int) -> str:
         return ""
     side = math.copysign(scale, scale * measure.value) if measure.name != "changed" else scale
     low, high = sorted(side * end for end in measure.interval)
-    ends = " to ".join(f"{end:.{digits}f}".replace("-", MINUS) for end in (low, high))
+    ends = " to ".join(signed(end, digits).removeprefix("+") for end in (low, high))
+    if measure.name == "changed":
+        ends = f"at most {high:.{digits}f} more" if low <= 0 else f"{ends} more"
     return (
         f" ({ends} with {math.floor(100 * measure.level)} % confidence; more than "
         f"{abs(scale) * measure.high:g} matters)"

@@ -55,9 +55,9 @@ def test_the_comment_says_differences_changes_and_failures(db: Database) -> None
         groups=[EntityGroup(name="bobs", terms=BOBS)],
     )
     text = markdown.render(summarise(db, biased_run(db, previous=unbiased)))
-    assert "2 groups: 2 different answers." in text
-    assert text.splitlines()[2].startswith("**Different answers for 2 of 2 groups (")
-    assert "| anns | all other groups | different answers | positive | 66.7" in text
+    assert "2 groups: 2 flagged." in text
+    assert text.splitlines()[2].startswith("**The mention changes the prediction.")
+    assert "| anns | all other groups | changes | positive: log-odds +0.98 logits" in text
     assert "| anns | positive | all other groups | +0.490 | 0.49 to 0.49 | p = 0.003 | 6 |" in text
     assert f"### Compared with run {unbiased}" in text
     assert "| anns | no verdict | changes | no verdict | open |" in text
@@ -100,7 +100,7 @@ def test_the_model_card_is_read_by_the_hub_and_holds_the_numbers(db: Database) -
     assert "Accuracy 1.000 (36 of 36 labelled items; 95 % interval 0.904 to 1.000" in body
     assert "Items without an explanation: 2 of 38: 2 failed." in body
     assert "Never mentioned: places." in body
-    assert "anns against all other groups: different answers." in body
+    assert "anns against all other groups. The mention changes the prediction" in body
 
 
 def test_without_labels_or_groups_the_card_says_so(db: Database) -> None:
@@ -129,7 +129,7 @@ def test_the_block_has_the_points_and_says_what_it_is_not(db: Database) -> None:
     assert "Items with anns: error rate 0.0 % (0 of 18; 95 % interval 0.0 % to 17.6 %)" in text
     assert "Items with anns: positive is predicted for 66.7 % of 18 items" in text
     assert "1.00 times the rate of all other groups" in text
-    assert "anns and all other groups: different answers. swapping its mentions" in text
+    assert "anns against all other groups. The mention changes the prediction" in text
     assert "Labelled negative: 12 items." in text
     assert heads[0] == "2(g) Testing data: what was audited", "2(d) is of training data"
     left = text.split("## Points that this audit does not fill")[1]

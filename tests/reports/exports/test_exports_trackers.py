@@ -83,7 +83,8 @@ def test_parameters_metrics_and_files(
     printed = export(db, run_id, name, None)
     assert printed is not None and run_id in printed and "there" in printed
     assert reported.params["run"] == run_id
-    assert reported.metrics["verdicts/different answers"] == 2.0
+    assert reported.metrics["verdicts/mention/changes"] == 2.0
+    assert reported.metrics["mention/logit/anns/positive"] == pytest.approx(0.98, abs=0.01)
     assert reported.metrics["difference/anns/class_positive/positive"] == pytest.approx(0.49)
     assert reported.metrics["items/failed"] == 2.0
     assert json.loads(reported.files["report.json"])["audited"]["run_id"] == run_id
@@ -138,4 +139,4 @@ def test_wandb_itself(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     printed = export(db, biased_run(db), "wandb", None)
     assert printed is not None and "offline-run" in printed
     (logged,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    assert b"verdicts/different answers" in logged.read_bytes()
+    assert b"verdicts/mention/changes" in logged.read_bytes()

@@ -155,5 +155,5 @@ def _at_the_limit(number: int, what: str) -> str:
 
 def _rounded(number: float) -> int:
     """Two digits, upwards."""
-    step = 10 ** max(math.floor(math.log10(max(number, 1.0))) - 1, 0)
+    step = int(10 ** max(math.floor(math.log10(max(number, 1.0))) - 1, 0))
     return math.ceil(number / step) * step

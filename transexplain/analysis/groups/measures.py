@@ -101,14 +101,15 @@ def decided(comparisons: Sequence[Comparison]) -> list[Measure]:
         (place for place, comparison in enumerate(comparisons) if comparison.p is not None),
         key=lambda place: comparisons[place].p or 0.0,
     )
-    adjusted: dict[int, tuple[float, float]] = {}
+    adjusted: dict[int, tuple[float | None, float]] = {}
     largest = 0.0
     for step, place in enumerate(tested):
         left = len(tested) - step
         largest = max(largest, min(1.0, left * (comparisons[place].p or 0.0)))
         adjusted[place] = largest, ALPHA / left
+    untested = (None, ALPHA)
     return [
-        comparison.decided(*adjusted.get(place, (None, ALPHA)), len(tested))
+        comparison.decided(*adjusted.get(place, untested), len(tested))
         for place, comparison in enumerate(comparisons)
     ]
 
