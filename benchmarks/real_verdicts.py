@@ -108,7 +108,8 @@ def rows(prepared: Prepared, summary: Summary, texts: int, names: int) -> Iterat
         changed, rate = swap.measure("changed"), rates.difference if rates else 0.0
         spreads = (known.by_text * known.texts) ** 0.5, (known.by_name * number / 2) ** 0.5
         yield (
-            f"  {one.group:30}{verdict_:30}{swap.effect:+7.2f} [{low:+.2f}, {high:+.2f}]{truth:+7.2f}"
+            f"  {one.group:30}{verdict_:30}{swap.effect:+7.2f} [{low:+.2f}, {high:+.2f}]"
+            f"{truth:+7.2f}"
             f"{swap.documents:6}{100 * (changed.value if changed else 0.0):+8.1f} %"
             f"{100 * rate:+8.1f}{spreads[0]:7.2f}{spreads[1]:6.2f}"
         )

@@ -1,7 +1,8 @@
 """What the report's first sentence says of classifiers whose bias is known.
 
-    python -m benchmarks.verdicts [--models N] [--first N] [--designs NAME ...] [--start DIR]
-                                  [--processes N] [--json FILE | --table FILE]
+    python -m benchmarks.trained_verdicts [--models N] [--first N] [--designs NAME ...]
+                                          [--start DIR] [--processes N]
+                                          [--json FILE | --table FILE]
 
 Small BERTs of three sizes are trained from scratch on made-up applications that name people of two
 groups (`verdict_corpora`): without any bias, with a bias by name of four strengths, with a proxy
@@ -52,13 +53,15 @@ from benchmarks.verdict_models import (
     write_csv,
     write_lexicon,
 )
-from transexplain.analysis.groups.group_verdicts import GroupFinding
+from transexplain.analysis.groups.group_verdicts import Mentioned, Outcomes
 from transexplain.analysis.groups.intervals import wilson
 
 TRAINING, AUDITED, ASKED = 2_400, 480, 100  #: texts
 DECAYS = (0.0, 0.01, 0.1)
-WORDS = get_args(GroupFinding)
-HEADS = ("answers", "outcomes", "explained", "equivalent", "inconclusive")
+WORDS = (
+    *(f"mention {word}" for word in get_args(Mentioned)),
+    *(f"outcome {word}" for word in get_args(Outcomes)),
+)
 MATTERS, HARMLESS, FOUR_FIFTHS = 0.25, 0.1, 0.8
 
 
@@ -71,7 +74,8 @@ class Judged:
     truth: Truth
     kind: str  #: of the first sentence
     sentence: str
-    verdict: str  #: on the first group against the second
+    mention: str  #: the verdict on the first group against the second
+    outcome: str
     effect: float | None  #: measured by swapping, in logits
     relevance: str  #: verdict of the group table
     difference: float | None  #: of relevance
@@ -97,7 +101,12 @@ class Judged:
     @property
     def accused(self) -> bool:
         """Whether the report says that groups are treated differently."""
-        return self.verdict in ("different answers", "different outcomes")
+        return self.mention == "changes" or self.outcome == "differ"
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The answers to both questions, as columns are headed."""
+        return f"mention {self.mention}", f"outcome {self.outcome}"
 
     @property
     def cleared(self) -> bool:
@@ -106,9 +115,9 @@ class Judged:
 
     @property
     def right_sign(self) -> bool:
-        """Whether different answers are reported, and go the way of the truth."""
+        """Whether the mention is said to change the prediction, the way that it does."""
         same = (self.effect or 0.0) * self.truth.effect > 0.0
-        return self.verdict == "different answers" and same
+        return self.mention == "changes" and same
 
 
 def judged(task: tuple[str, Recipe]) -> Judged:
@@ -172,16 +181,17 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, run_id, settings, model=prepared.model)
         summary = summarise(db, run_id, gallery=0)
-    found = verdict(summary)
+    headline = verdict(summary)
     rows = summary.groups.rows if summary.groups else ()
     [row] = [one for one in rows if one.group == FIRST] or [None]
     verdicts = summary.groups.verdicts if summary.groups else ()
     [found] = [one for one in verdicts if one.group == FIRST] or [None]
     swap = found.counterfactual if found else None
     return {
-        "kind": found.kind,
-        "sentence": found.text,
-        "verdict": found.verdict if found else "absent",
+        "kind": headline.kind,
+        "sentence": headline.text,
+        "mention": found.mention if found else "absent",
+        "outcome": found.outcome if found else "absent",
         "effect": swap.effect if swap else None,
         "relevance": row.verdict if row else "absent",
         "difference": row.difference if row else None,
@@ -246,7 +256,7 @@ def table(found: Sequence[Judged]) -> Iterator[str]:
     """The matrix, and the shares that matter."""
     yield (
         f"{'design':14}{'models':>7}{'swap':>8}{'office':>8}{'shop':>8}{'impact':>8}{'right':>7}"
-        + "".join(f"{head:>14}" for head in HEADS)
+        + "".join(f"{word:>24}" for word in WORDS)
         + f"{'cleared':>9}{'s':>6}"
     )
     for design in dict.fromkeys(one.design for one in found):
@@ -259,13 +269,13 @@ def table(found: Sequence[Judged]) -> Iterator[str]:
     yield _share("sound models accused", sum(one.accused for one in sound), len(sound))
     yield _share("biased models cleared", sum(one.cleared for one in biased), len(biased))
     yield _share("direct biases found", sum(one.right_sign for one in direct), len(direct))
-    named = sum(one.verdict == "different outcomes" for one in proxy)
+    named = sum(one.outcome == "differ" for one in proxy)
     yield _share("proxies named so", named, len(proxy))
     yield ""
-    yield f"{'truth':22}" + "".join(f"{word:>22}" for word in WORDS)
+    yield f"{'truth':22}" + "".join(f"{word:>24}" for word in WORDS)
     for name, models in _truths(found).items():
-        counts = Counter(one.verdict for one in models)
-        yield f"{name:22}" + "".join(f"{counts[word]:>22}" for word in WORDS)
+        counts = Counter(word for one in models for word in one.words)
+        yield f"{name:22}" + "".join(f"{counts[word]:>24}" for word in WORDS)
     yield ""
     for design in dict.fromkeys(one.design for one in found):
         of = [one for one in found if one.design == design and one.sound]
@@ -285,14 +295,14 @@ def _truths(found: Sequence[Judged]) -> dict[str, list[Judged]]:
 
 def _row(design: str, models: Sequence[Judged]) -> str:
     truths = [one.truth for one in models]
-    verdicts = Counter(one.verdict for one in models)
+    verdicts = Counter(word for one in models for word in one.words)
     effects = [median(one.effect for one in truths)]
     effects += [median(one.effects[post] for one in truths) for post in ("office", "workshop")]
     cells = "".join(f"{effect:>+8.2f}" for effect in effects)
     return (
         f"{design:14}{len(models):>7}{cells}{median(one.impact_ratio for one in truths):>8.2f}"
         f"{median(one.accuracy for one in truths):>7.2f}"
-        + "".join(f"{verdicts[word]:>14}" for word in WORDS)
+        + "".join(f"{verdicts[word]:>24}" for word in WORDS)
         + f"{sum(one.cleared for one in models):>9}{median(one.seconds for one in models):>6.0f}"
     )
 

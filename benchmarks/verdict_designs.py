@@ -1,4 +1,5 @@
-"""Drawn corpora whose truth is known: texts that name people of groups, and their formula.
+"""Drawn corpora whose truth is known: texts that name people of groups, and a formula that
+predicts.
 
 The formula adds what the content says, what the name does and what the design adds. Names have
 effects of their own, and meet texts with a little noise; up to 100 texts of each group are read

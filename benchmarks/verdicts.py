@@ -2,12 +2,12 @@
 
     python -m benchmarks.verdicts [--corpora 40] [--designs NAME ...] [--advice 40]
 
-Designs are those of `verdict_designs`: the cases that a verdict once got wrong, further biased
-and further sound ones. *Biased* is a question whose truth is at least 1.5 times a limit, in all
-texts or in a stratum, for any class; *sound* is it where nothing exceeds half of a limit. Printed
-for each design: the truth in units of the limits, how often either question is answered *yes*,
-*no* or left open, and totals. Then how often 95 % intervals hold the truth. `--advice N` follows
-the advice of N open corpora of each design once, with a new corpus of the size that it asks for.
+Designs are those of `verdict_designs`: the cases that a verdict once got wrong, further biased and
+further sound ones. *Biased* is a question whose truth is at least 1.5 times a limit, in all texts
+or in a stratum, for any class; *sound* is it where nothing exceeds half of a limit. Printed for
+each design: the truth in units of the limits, how often either question is answered *yes*, *no* or
+left open, and totals. Then how often 95 % intervals hold the truth, and how often advice, followed
+once by a new corpus of the size that it asks for, settles what was open.
 """
 
 import argparse
@@ -216,9 +216,14 @@ def main() -> None:
         for name in OPEN if options.advice else ():
             results = pool.map(partial(followed, name), range(options.advice), 2)
             tried = [result for result in results if result is not None]
-            factors = [factor for factor, _ in tried if factor is not None]
-            line = _share(f"advice, {name}", sum(settled for _, settled in tried), len(tried))
-            print(f"{line}, median {median(factors or [0.0]):.1f} times as many", flush=True)
+            advised = [(factor, settled) for factor, settled in tried if factor is not None]
+            line = _share(f"advice, {name}", sum(settled for _, settled in advised), len(advised))
+            factors = [factor for factor, _ in advised] or [0.0]
+            print(
+                f"{line}, median {median(factors):.1f} times as many; the list is too short in "
+                f"{len(tried) - len(advised)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def estimate(prepared: Prepared) -> Estimate:
         timed=measured.items,
         bytes=round(measured.bytes_per_item * plan.dataset.rows),
         mentions=mentions,
-        power=dict(_power(plan, mentions)),
+        power=dict(_power(plan, mentions, 3 if any(item.label for item in items) else 1)),
     )
     purposes = _purposes(plan, found, min(1.0, sum(mentioned.values())))
     return replace(found, purposes={name: measured.timed(one) for name, one in purposes})
@@ -191,8 +191,13 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
     return {group: count / len(items) for group, count in counts.items()}
 
 
-def _power(plan: AuditPlan, mentions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """What a run can find and can show, for every group with a lexicon and a reference."""
+def _power(
+    plan: AuditPlan, mentions: Mapping[str, int], rates_each: int
+) -> Iterator[tuple[str, str]]:
+    """What a run can find and can show, for every group with a lexicon and a reference.
+
+    `rates_each` is the number of rates of one prediction: with labels those of errors, too.
+    """
     terms = {group.name: len(group.terms) for group in plan.groups if group.terms}
     swaps = plan.check.swaps if plan.check else {}
     compared = {
@@ -201,15 +206,14 @@ def _power(plan: AuditPlan, mentions: Mapping[str, int]) -> Iterator[tuple[str, 
         if reference.name != group
     }
     answers = max(1, len(answers_of(plan)))
-    errors = 3 if plan.dataset.label else 1
     for group, others in compared.items():
         if not others or not mentions.get(group):
             continue
-        own, other = (sum(mentions.get(name, 0) for name in side) for side in ([group], others))
+        items = [sum(mentions.get(name, 0) for name in side) for side in ([group], others)]
         texts = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
-        rates = of_rates(plan.matters.rates, own, other, tested * errors)
+        rates = of_rates(plan.matters.rates, *items, tested * rates_each)
         words = f"outcome {_both(rates, 100, 'points')}"
         if texts:
             sample = math.inf if plan.complete else float(names)
