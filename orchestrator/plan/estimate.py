@@ -213,7 +213,7 @@ def _power(
         texts = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
-        rates = of_rates(plan.matters.rates, *items, tested * rates_each)
+        rates = of_rates(plan.matters.rates, own, other, tested * rates_each)
         words = f"outcome {_both(rates, 100, 'points')}"
         if texts:
             sample = math.inf if plan.complete else float(names)

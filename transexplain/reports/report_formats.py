@@ -30,6 +30,10 @@ class _Written(GenerateJsonSchema):
     def field_is_required(self, field: Any, total: bool) -> bool:
         return True
 
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        found = super().default_schema(schema)
+        return {key: entry for key, entry in found.items() if entry not in (math.inf, -math.inf)}
+
 
 def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> dict[str, Any]:
     """The schema (draft 2020-12) of `record`, a dataclass with a field `schema_version`.

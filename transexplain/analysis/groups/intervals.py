@@ -5,6 +5,7 @@ unless stated otherwise.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,17 @@ RESAMPLES = 2_000
 POWER = 0.8  #: of the minimum detectable difference
 
 Interval = tuple[float, float]
+
+
+class _OrNull:
+    """Marks numbers that JSON may write as null, for schemas."""
+
+    def __get_pydantic_json_schema__(self, core: Any, of: Callable[[Any], Any]) -> dict[str, Any]:
+        return {"anyOf": [of(core), {"type": "null"}]}
+
+
+#: a number that may be infinite, which JSON writes as null
+Unbounded = Annotated[float, _OrNull()]
 Weights = NDArray[np.uint8]
 
 

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from transexplain.analysis.groups.intervals import Estimate, Interval, Share, difference, p_outside
+from transexplain.analysis.groups.intervals import (
+    Estimate,
+    Interval,
+    Share,
+    Unbounded,
+    difference,
+    p_outside,
+)
 from transexplain.analysis.groups.intervals import ratio as ratio_interval
 from transexplain.analysis.groups.power import ALPHA, INSIDE, Precision, of_interval
 
@@ -44,9 +51,9 @@ class Measure:
 
     name: MeasureName
     value: float
-    interval: Interval | None  #: None: too few texts or items for one
+    interval: tuple[Unbounded, Unbounded] | None  #: None: too few texts or items for one
     level: float  #: of the interval: 0.9, or that of Holm's step
-    low: float  #: smallest value within the limit; -inf where there is none
+    low: Unbounded  #: smallest value within the limit; -inf where there is none
     high: float
     state: State
     p: float | None  #: of a true value within the limit, adjusted for all measures

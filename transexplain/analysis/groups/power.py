@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from transexplain.analysis.groups.intervals import Estimate, Interval
+from transexplain.analysis.groups.intervals import Estimate, Interval, Unbounded
 
 SETTLED = 0.9  #: share of runs
 INSIDE = 0.90  #: level of the interval that shows that a measure is inside its limit
@@ -27,11 +27,11 @@ class Precision:
     """How well a measure is known, on the scale on which its errors are Student's."""
 
     value: float
-    low: float  #: smallest value within the limit; -inf where there is none
+    low: Unbounded  #: smallest value within the limit; -inf where there is none
     high: float
     texts: float  #: clusters of texts, or items
     by_text: float  #: variance that falls with the number of texts
-    names: float = math.inf  #: of the side that has fewer; infinite: there are no others
+    names: Unbounded = math.inf  #: of the side that has fewer; infinite: there are no others
     by_name: float = 0.0  #: variance that falls with the number of names
     unseen: float = 0.0  #: texts that may change although none did
     tested: int = 1  #: measures of the question, for the first step of Holm (1979)
