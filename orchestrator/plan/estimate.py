@@ -209,7 +209,7 @@ def _power(
     for group, others in compared.items():
         if not others or not mentions.get(group):
             continue
-        items = [sum(mentions.get(name, 0) for name in side) for side in ([group], others)]
+        own, other = (sum(mentions.get(name, 0) for name in side) for side in ([group], others))
         texts = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
