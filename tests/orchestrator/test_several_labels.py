@@ -164,10 +164,10 @@ def test_an_audit_of_several_labels_from_plan_to_gate(call: Call, tmp_path: Path
         for one in report["groups"]["outcomes"]
         if one["group"] == "things" and not one["stratum"]
     ]
-    assert {one["answer"] for one in outcomes} == set(LABELS)
+    assert {one["prediction"] for one in outcomes} == set(LABELS)
     mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
     for one in outcomes:
-        place = LABELS.index(one["answer"])
+        place = LABELS.index(one["prediction"])
         assert one["own"]["selected"]["count"] == int(chosen[mentions, place].sum())
         assert one["own"]["selected"]["total"] == int(mentions.sum())
         labelled = np.array([(i >> place) & 1 for i in range(40)], dtype=bool)
