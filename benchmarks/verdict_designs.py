@@ -27,7 +27,7 @@ from transexplain.types.items import ItemOutcome
 CLASSES = ("declined", "invited", "deferred")
 STRATA = ("office", "workshop")
 AUTHORS = 12
-_CERTAIN = 200_000  #: texts that the truth is measured on
+_CERTAIN = 100_000  #: texts that the truth is measured on
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.intp]
 

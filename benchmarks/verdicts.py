@@ -196,13 +196,10 @@ def main() -> None:
     options = parser.parse_args()
     seeds = range(options.corpora)
     with multiprocessing.Pool(options.processes) as pool:
+        truths = pool.map(truth_of, [DESIGNS[name] for name in options.designs], 1)
         judged = [
-            Judged(
-                name=name,
-                truth=truth_of(DESIGNS[name]),
-                verdicts=pool.map(partial(verdicts_on, name), seeds, 4),
-            )
-            for name in options.designs
+            Judged(name=name, truth=truth, verdicts=pool.map(partial(verdicts_on, name), seeds, 4))
+            for name, truth in zip(options.designs, truths, strict=True)
         ]
         for line in (*table(judged), "", *totals(judged), ""):
             print(line, flush=True)

@@ -18,7 +18,7 @@ KNOWN = Precision(
 )
 
 
-def states(precision: Precision, truth: float, runs: int = 2_000) -> dict[str, float]:
+def states(precision: Precision, truth: float, runs: int = 1_000) -> dict[str, float]:
     """The shares of simulated runs by the state of their measure, as verdicts decide it."""
     rng = np.random.default_rng(3)
     like, these = precision.like, precision.these
@@ -94,7 +94,7 @@ def test_advice_on_texts_says_how_many_the_data_have() -> None:
     row = verdict(few, 1, 24)
     assert row.mention == "open"
     assert "The data have 60 texts" in row.mention_advice
-    many = verdict(replace(few, texts=9_000), 1, 24)
+    many = verdict(replace(few, texts=3_000), 1, 24)
     assert "raise `groups.check`" in many.mention_advice
 
 
@@ -114,7 +114,7 @@ def test_advice_followed_once_settles_most_questions() -> None:
     results = [
         result
         for name in ("complete list of 4, none", "rates, none", "rates, none, rare class")
-        for seed in range(4)
+        for seed in range(2)
         if (result := followed(name, seed)) is not None
     ]
     assert sum(settled for _, settled in results) >= 0.7 * len(results)
