@@ -226,15 +226,22 @@ class _GroupEvidence:
             yield f"whether {self.words.itself} does it is not known: {why}"
 
     def _within_strata(self, row: Outcome, name: MeasureName) -> bool:
-        """Whether this measure is within its limit in every stratum."""
-        strata = [
-            measure
-            for other in self.rates
-            if other.stratum and other.prediction == row.prediction
-            if (measure := other.measure(name)) is not None
-        ]
-        known = all(measure.interval is not None and measure.size <= 1.0 for measure in strata)
-        return len(strata) > 1 and known
+        """Whether the difference within strata is inside the limit, pooled over them.
+
+        Strata have the weights of Mantel and Haenszel (1959), the product of both sides' items over
+        their sum.
+        """
+        pooled = weights = 0.0
+        for other in self.rates:
+            measure = other.measure("rate" if name == "impact ratio" else name)
+            same = other.stratum and other.prediction == row.prediction
+            if same and measure is not None and measure.interval is not None:
+                own, reference = other.own.selected.total, other.other.selected.total
+                weight = own * reference / (own + reference)
+                pooled += weight * measure.value
+                weights += weight
+        limit = row.measure("rate" if name == "impact ratio" else name)
+        return bool(weights and limit is not None and abs(pooled / weights) <= limit.high)
 
     def _missing(self) -> Iterator[str]:
         found = self.found
