@@ -108,7 +108,10 @@ def test_a_day_may_come_as_a_date() -> None:
             {"impact": {"favorable": "good", "sex": "who"}},
             "unknown key; did you mean 'favourable'? known here: favourable, sex, ethnicity",
         ),
-        ({"practical": {"ratio": 0.7}}, "known here: logit, probability, impact_ratio"),
+        (
+            {"practical": {"ratio": 0.7}},
+            "known here: logit, probability, changed, spread, rates, impact_ratio",
+        ),
         ({"impact": {"favourable": "good"}}, "name the column of `sex`, that of `ethnicity`"),
         ({"impact": {"favourable": [], "sex": "who"}}, "at least 1 item"),
         ({"impact": {"favourable": "good", "sex": "who", "ethnicity": "who"}}, "are one column"),
