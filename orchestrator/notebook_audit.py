@@ -213,7 +213,7 @@ class Verdict(str):
 
     `flagged`: a mention changes predictions or outcomes differ; `clear`: neither, for any group;
     `problem`: something keeps the numbers from being trusted; `unknown`: the data are not enough;
-    `fact`: nothing was compared, or groups are only explained differently.
+    `fact`: nothing was compared.
     """
 
     __slots__ = ("kind",)

@@ -39,7 +39,7 @@ def test_mention_ablation_agrees_with_the_relevance_of_names(
     checked = ShardAggregate.from_json(done.aggregate).checked
     found = ablations_of(checked.ablations)
     assert found is not None and 30 <= found.items <= 90
-    assert found.flips / found.items < 0.25
+    assert found.changed / found.items < 0.25
     of_countries = next(row for row in found.rows if row.group == "country/all")
     assert of_countries.correlation is not None and of_countries.correlation > 0.3
     control = randomised_control(checked.randomised, Rules())

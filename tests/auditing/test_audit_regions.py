@@ -128,13 +128,13 @@ def test_a_model_that_sees_the_region_has_an_effect_and_another_none(tmp_path: P
     assert (row.documents, row.clusters, row.entities, row.other_entities) == (30, 15, 20, 20)
     assert row.interval is not None and row.interval[0] > 0.3
     assert row.noise is not None and row.noise > 0.05, "a blur leaves some of the colour"
-    assert row.flips > (row.own_flips or 0.0)
+    assert row.changed_across > (row.changed_within or 0.0)
     assert verdict.verdict == "different answers"
     assert verdict.reasons[0].startswith("hiding its regions shows that they move yes by +")
     assert not gate.passed and "by hiding regions of colour/red" in gate.text
     row, verdict, gate, _ = found[0.0]
     assert (row.effect, row.interval, row.noise, row.equal) == (0.0, (0.0, 0.0), 0.0, True)
-    assert (row.flips, row.own_flips) == (0.0, 0.0)
+    assert (row.changed_across, row.changed_within) == (0.0, 0.0)
     assert "different" not in verdict.verdict and gate.passed
 
 

@@ -13,7 +13,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 #: words that the outputs of each notebook must contain
 EXPECTED = {
     "text_audit": (
-        "Different answers for 1 of 2 groups (village/harbour)",
+        "The mention changes the prediction",
         "village/orchard",
         "speaks for positive",
     ),

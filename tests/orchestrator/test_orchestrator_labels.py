@@ -156,12 +156,12 @@ def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any
     [record] = (tmp_path / "audits").glob("tiny-*.json")
     groups = json.loads(record.read_text(encoding="utf-8"))["groups"]
     assert groups["outcomes"] == [] and groups["counterfactuals"]
-    assert {one["flips"] for one in groups["counterfactuals"]} == {None}
+    assert {one["changed_across"] for one in groups["counterfactuals"]} == {None}
     text = page.read_text(encoding="utf-8")
     assert "The model answers with a number" in text and "Outcomes <span" not in text
     with open_database(Settings().database_url) as db, db.read() as connection:
         assert connection.execute(select(outcome_result)).first() is None
-        rows = connection.execute(select(counterfactual_result.c.flips)).scalars().all()
+        rows = connection.execute(select(counterfactual_result.c.changed_across)).scalars().all()
     assert rows and set(rows) == {None}
     (tmp_path / "gate.yaml").write_text("max_rate_difference: 0.1\nmax_swap_logit: 1000\n")
     code, printed = call("gate", "--policy", "gate.yaml")

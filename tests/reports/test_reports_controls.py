@@ -71,7 +71,7 @@ def test_all_three_controls_are_in_every_format(db: Database) -> None:
     assert all(" ".join(one.split()) in shown for one in sentences)
     assert "needs what was learnt" in shown
     groups = json.loads(REPORTS.load("json")(found))["groups"]
-    assert groups["removals"]["rows"][0]["flips"] == 2
+    assert groups["removals"]["rows"][0]["changed"] == 2
     assert groups["randomised"]["rows"][0]["randomised"]["verdict"] == "equivalent"
     assert [one["difference"] for one in groups["planted"]] == [0.25, 0.5, 1.0]
 

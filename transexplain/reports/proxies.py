@@ -64,7 +64,7 @@ def proxies_of(
     references: dict[str, Reference],
     totals: OutcomeTotals,
 ) -> list[Proxies]:
-    """One record per group of different outcomes, where texts were stored and explained.
+    """One record per group whose outcomes differ, where texts were stored and explained.
 
     The difference of the mean relevance between two sets of items is the sum over words of what
     each adds to an item of one set more than to one of the other: that is what words are ranked

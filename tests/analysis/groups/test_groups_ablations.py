@@ -37,9 +37,9 @@ def test_a_row_by_hand() -> None:
             ablation("e", True, change=0.7, relevance=0.6),
         ]
     )
-    assert found is not None and (found.items, found.flips) == (6, 3)
+    assert found is not None and (found.items, found.changed) == (6, 3)
     [row] = found.rows
-    assert (row.items, row.entities, row.flips, row.rate) == (6, 5, 3, 0.5)
+    assert (row.items, row.entities, row.changed, row.rate) == (6, 5, 3, 0.5)
     half = 2.776445 * 0.05**0.5
     assert half > 0.5
     assert row.interval == (0.0, 1.0), "a share is within 0 and 1"
@@ -52,7 +52,7 @@ def test_rates_of_entities_count_and_not_items() -> None:
     loud = [ablation("loud", True, item_id=str(n)) for n in range(200)]
     found = ablations_of([*loud, *(ablation(f"e{n}", item_id=f"q{n}") for n in range(9))])
     assert found is not None
-    assert (found.items, found.flips, found.rows[0].rate) == (209, 200, 0.1)
+    assert (found.items, found.changed, found.rows[0].rate) == (209, 200, 0.1)
 
 
 @pytest.mark.parametrize(("flipped", "end"), [(False, 0.0), (True, 1.0)])
@@ -73,7 +73,7 @@ def test_an_item_counts_once_whatever_was_explained() -> None:
         for group in "AB"
     ]
     found = ablations_of(some)
-    assert found is not None and (found.items, found.flips, len(found.rows)) == (1, 1, 4)
+    assert found is not None and (found.items, found.changed, len(found.rows)) == (1, 1, 4)
     assert ablations_of([]) is None
 
 

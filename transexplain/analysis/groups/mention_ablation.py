@@ -38,7 +38,7 @@ class AblationStatistic:
     class_name: str
     items: int
     entities: int
-    flips: int  #: items
+    changed: int  #: items
     rate: float  #: mean over entities of the share of their items that flip
     interval: Interval | None  #: 95 %, over entities, within 0 to 1; None: fewer than five
     change: float  #: mean over entities of their mean change, in the unit
@@ -51,7 +51,7 @@ class Ablations:
     """The mention ablations of a run."""
 
     items: int  #: of which a mention was ablated, each counted once
-    flips: int  #: of these
+    changed: int  #: of these
     rows: tuple[AblationStatistic, ...]
 
 
@@ -65,7 +65,7 @@ def ablations_of(ablations: Iterable[MentionAblation]) -> Ablations | None:
     if not items:
         return None
     rows = tuple(_row(key, found[key]) for key in sorted(found))
-    return Ablations(items=len(items), flips=sum(items.values()), rows=rows)
+    return Ablations(items=len(items), changed=sum(items.values()), rows=rows)
 
 
 def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> AblationStatistic:
@@ -79,7 +79,7 @@ def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> Abl
         class_name=class_name,
         items=len(ablations),
         entities=len(rates),
-        flips=sum(one.flipped for one in ablations),
+        changed=sum(one.flipped for one in ablations),
         rate=float(np.mean(rates)),
         interval=_rate_interval(rates),
         change=float(np.mean(changes)),

@@ -17,9 +17,9 @@ from transexplain.types.findings import GroupStatistic
 
 def ablation_sentence(found: Ablations) -> str:
     """How often the prediction depended on the mention."""
-    share = percent(found.flips / found.items)
+    share = percent(found.changed / found.items)
     return (
-        f"Taking the mention out changed the prediction of {found.flips:,} of {found.items:,} "
+        f"Taking the mention out changed the prediction of {found.changed:,} of {found.items:,} "
         f"sampled items ({share})."
     )
 
@@ -120,12 +120,12 @@ def planted_sentence(found: tuple[Planted, ...]) -> str:
 
 RULES: Mapping[type, RedactionRules] = {
     Ablations: RedactionRules(
-        stands=at_least("items"), fields={"rows": within, **kept("items flips")}
+        stands=at_least("items"), fields={"rows": within, **kept("items changed")}
     ),
     AblationStatistic: RedactionRules(
         stands=at_least("items"),
         fields=kept(
-            "group target class_name items entities flips rate interval change change_interval "
+            "group target class_name items entities changed rate interval change change_interval "
             "correlation"
         ),
     ),

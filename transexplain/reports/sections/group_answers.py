@@ -60,7 +60,7 @@ class GroupAnswers:
     verdicts: tuple[GroupVerdict, ...]  #: of every mentioned group but references
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
-    proxies: tuple[Proxies, ...]  #: of groups with different outcomes
+    proxies: tuple[Proxies, ...]  #: of groups whose outcomes differ
     candidates: tuple[Candidate, ...]  #: words that the lexicon may lack
 
 

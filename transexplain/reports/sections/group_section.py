@@ -74,7 +74,7 @@ class Groups:
     verdicts: tuple[GroupVerdict, ...] = ()  #: of every mentioned group but references
     outcomes: tuple[Outcome, ...] = ()  #: of answers, by group, stratum and answer
     counterfactuals: tuple[Counterfactual, ...] = ()  #: of swaps and regions, the same way
-    proxies: tuple[Proxies, ...] = ()  #: of groups with different outcomes
+    proxies: tuple[Proxies, ...] = ()  #: of groups whose outcomes differ
     candidates: tuple[Candidate, ...] = ()  #: words that the lexicon may lack
     removals: Ablations | None = None  #: None: no mention was removed
     randomised: Randomised | None = None  #: None: no item was drawn for it
