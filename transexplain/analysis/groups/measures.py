@@ -185,8 +185,8 @@ def excess(
         low=-math.inf,
         high=limit,
         inside=inside,
-        outside=estimate.interval,
-        p=estimate.p_beyond(limit) if enough and estimate.difference > limit else 1.0,
+        outside=known.interval,
+        p=known.p_beyond(limit) if enough and estimate.difference > limit else 1.0,
         lies_inside=inside is not None and inside[1] < limit,
         precision=_of_share(limit, estimate, number) if enough else None,
     )
