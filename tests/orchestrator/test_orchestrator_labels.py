@@ -150,7 +150,7 @@ def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any
     wordpiece().save_pretrained(tmp_path / "model")
     code, printed = call("run", str(spec))
     assert code == 0, printed
-    assert "points of probability" in printed
+    assert "points of probability" not in printed
     assert "is the answer to" not in printed and "answered differently" not in printed
     [page] = (tmp_path / "audits").glob("tiny-*.html")
     [record] = (tmp_path / "audits").glob("tiny-*.json")
@@ -158,7 +158,7 @@ def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any
     assert groups["outcomes"] == [] and groups["counterfactuals"]
     assert {one["changed_across"] for one in groups["counterfactuals"]} == {None}
     text = page.read_text(encoding="utf-8")
-    assert "The model answers with a number" in text and "Outcomes <span" not in text
+    assert "The model predicts a number" in text and "Outcomes <span" not in text
     with open_database(Settings().database_url) as db, db.read() as connection:
         assert connection.execute(select(outcome_result)).first() is None
         rows = connection.execute(select(counterfactual_result.c.changed_across)).scalars().all()

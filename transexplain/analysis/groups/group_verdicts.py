@@ -175,7 +175,8 @@ class _GroupEvidence:
 
     def _open_mention(self) -> Iterator[str]:
         """Why the mention is open; nothing where every measure is inside its limit."""
-        if any(row.whole for row in self.rates) and not self.swaps:
+        whole = any(row.whole for row in self.rates)
+        if whole and not self.swaps and self.evidence.kind == "swap":
             yield "nothing was swapped: items belong to the group as a whole"
         elif not self.swaps:
             yield f"{self.words.none}: {self.evidence.no_swaps or self.words.nothing}"
