@@ -142,7 +142,11 @@ def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any
         tmp_path,
         evaluation={"items": 0},
         targets=["class:score"],
-        groups={"lexicon": str(tmp_path / "groups.json"), "check": 20},
+        groups={
+            "lexicon": str(tmp_path / "groups.json"),
+            "check": 20,
+            "practical": {"logit": 1000, "spread": 1000, "probability": 0.0},
+        },
     )
     shutil.rmtree(tmp_path / "model")
     model = bert(num_labels=1, id2label={0: "score"}, problem_type="regression")
@@ -157,6 +161,7 @@ def test_the_report_of_numbers_has_no_rates_of_answers(tmp_path: Path, call: Any
     groups = json.loads(record.read_text(encoding="utf-8"))["groups"]
     assert groups["outcomes"] == [] and groups["counterfactuals"]
     assert {one["changed_across"] for one in groups["counterfactuals"]} == {None}
+    assert {one["mention"] for one in groups["verdicts"]} == {"does not change"}, "in its own unit"
     text = page.read_text(encoding="utf-8")
     assert "The model predicts a number" in text and "Outcomes <span" not in text
     with open_database(Settings().database_url) as db, db.read() as connection:
