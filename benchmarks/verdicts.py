@@ -145,7 +145,7 @@ def covered(name: str, seed: int) -> list[tuple[str, bool]]:
             if value is not None and precision is not None:
                 low, high = (
                     precision.like.interval()
-                    if comparison.name in ("logit", "probability", "changed")
+                    if comparison.name in ("logit", "probability")
                     else comparison.outside(0.95)
                 )
                 held.append((comparison.name, low <= value <= high))
