@@ -77,7 +77,7 @@ class Fleet(RuleBasedStateMachine):
             one.ends_with(one.crumb)
         if one.fruitless >= ATTEMPTS:
             assert got is None
-            one.state = "dead"
+            one.state, one.crumb = "dead", ()
             self.close()  # the claim that buries the last shard closes the run
             return
         one.state, one.expired, one.crumb = "running", False, ()
