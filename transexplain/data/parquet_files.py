@@ -153,6 +153,9 @@ def _size(column: Any) -> int:
     if pa.types.is_dictionary(kind) and not pa.types.is_primitive(kind.value_type):
         lengths = pc.binary_length(column.dictionary).take(column.indices)
         return int(pc.sum(lengths.cast(pa.int64())).as_py() or 0)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        # pyarrow 23 cannot say their bytes
+        return sum(cell.as_buffer().size for cell in column if cell.is_valid)
     if pa.types.is_struct(kind):
         return sum(map(_size, column.flatten()))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
