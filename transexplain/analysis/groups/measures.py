@@ -268,7 +268,6 @@ def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Compari
 
     inside = interval(INSIDE) if enough else None
     gap = apart(INSIDE)
-    p = max(p_outside(interval, least, 1 / least), p_outside(apart, -POINT, POINT))
     small = gap[0] > -POINT and gap[1] < POINT
     return Comparison(
         name="impact ratio",
@@ -277,7 +276,9 @@ def impact_ratio(least: float, own: Share, other: Share, fewest: int) -> Compari
         high=1 / least,
         inside=inside,
         outside=interval,
-        p=p if enough else None,
+        p=max(p_outside(interval, least, 1 / least), p_outside(apart, -POINT, POINT))
+        if enough
+        else None,
         lies_inside=inside is not None and (small or (least < inside[0] and inside[1] < 1 / least)),
         precision=inside and _of_ratio(least, own, other, inside),
     )
