@@ -83,6 +83,7 @@ def test_attacks_run_nothing(browser: "Browser", server: str, db: Database) -> N
     schedules.add(db, schedules.Planned(name=ATTACKS[0], cron="0 3 * * *", **named))
     addresses = ["/", "/fleet", "/schedules", link("runs", working), link("compare", a=made[0])]
     addresses += [link("compare", a=made[0], b=made[1]), link("runs", made[0], "failures")]
+    addresses.append(link("runs", made[0], "classes", "positive", "clusters"))
     for one in ATTACKS:
         addresses += every_page(
             made[0], group=one, entity="Ann", item=one, audit=ATTACKS[0], **{"class": one}
