@@ -13,7 +13,7 @@ from orchestrator.spec.evaluation_section import EvaluationSection, usable
 from orchestrator.spec.groups_section import GroupsSection
 from orchestrator.spec.method_section import approximation_of, method_warnings
 from orchestrator.spec.model_section import require_local_model
-from orchestrator.spec.planned_groups import group_fields
+from orchestrator.spec.planned_groups import column_warnings, group_fields
 from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
@@ -122,6 +122,7 @@ def prepare_audit(
         warnings += [*_warnings(plan, labels, spec.groups), *lexicon_warnings(plan, model)]
         if plan.groups:
             warnings += spec.data.cluster_warnings(dataset)
+            warnings += column_warnings(spec.groups, dataset)
         if first is not None:
             _try_one(plan, first, model)
     plan, more = _with_evaluation(plan, spec, task, model, first)

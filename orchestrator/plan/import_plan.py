@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from orchestrator.plan.audit_plan import label_warning
 from orchestrator.spec.audit_spec import AuditSpec, load_spec
-from orchestrator.spec.planned_groups import group_fields
+from orchestrator.spec.planned_groups import column_warnings, group_fields
 from transexplain.analysis.groups.impact_ratios import favourable_answers
 from transexplain.data.attribution_files import Prepared as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
@@ -105,11 +105,13 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         **group_fields(spec.groups, spec.data, read.dataset, lexicons),
     )
     favourable_answers(plan)  # refused before a run is made
-    clusters = spec.data.cluster_warnings(read.dataset) if plan.groups else ()
+    warnings = [*_warnings(plan, read), *column_warnings(spec.groups, read.dataset)]
+    if plan.groups:
+        warnings += spec.data.cluster_warnings(read.dataset)
     return Imported(
         plan=replace(plan, dataset=published(plan.dataset, plan.shard_size, settings)),
         shards=make_shards(read.dataset.rows, plan.shard_size),
-        warnings=(*_warnings(plan, read), *clusters),
+        warnings=tuple(warnings),
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.spec_document import Section, as_texts
-from transexplain.data.shard_reader import values_of
+from transexplain.data.shard_reader import value_counts
 from transexplain.errors import SpecError
 from transexplain.types.filings import ImpactPlan, Scenario
 from transexplain.types.plans import DatasetRef
@@ -129,7 +129,7 @@ class ImpactSection(Section):
         for key, column in self._named():
             data.require_kept(key, column)
             unknown = {one.strip().casefold() for one in self.unknown} | {""}
-            values = {one.strip() for one in values_of(dataset, column)}
+            values = {one.strip() for one in filter(None, value_counts(dataset, column))}
             known = [one for one in values if one.casefold() not in unknown]
             if not 1 <= len(known) <= MAX_CATEGORIES:
                 raise SpecError(

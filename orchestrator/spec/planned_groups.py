@@ -7,7 +7,7 @@ from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.groups_section import GroupsSection, is_in
 from transexplain.analysis.groups.entity_finder import column_group, crossed, crossed_items
 from transexplain.analysis.groups.group_cells import PlanReference, family
-from transexplain.data.shard_reader import annotated_groups, values_of
+from transexplain.data.shard_reader import annotated_groups, value_counts
 from transexplain.errors import SpecError, did_you_mean
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import DatasetRef
@@ -112,7 +112,7 @@ def _marked(data: DataSection, dataset: DatasetRef) -> list[EntityGroup]:
 
 
 def _of_column(column: str, dataset: DatasetRef) -> list[EntityGroup]:
-    values = values_of(dataset, column)
+    values = sorted(filter(None, value_counts(dataset, column)))
     if not 1 <= len(values) <= MAX_VALUES:
         raise SpecError(
             f"groups.column is {column!r}, which has {len(values)} different values; a column of "
@@ -120,6 +120,26 @@ def _of_column(column: str, dataset: DatasetRef) -> list[EntityGroup]:
         )
     source = f"metadata of the items, column {column}"
     return [EntityGroup(name=column_group(column, v), terms=(), source=source) for v in values]
+
+
+def column_warnings(section: GroupsSection | None, dataset: DatasetRef) -> Iterator[str]:
+    """Items that a column of groups leaves out, and values that are perhaps one group."""
+    for column in section.columns if section else ():
+        counts = value_counts(dataset, column)
+        if without := counts.pop(None, 0) + counts.pop("", 0):
+            yield (
+                f"{without:,} of {counts.total() + without:,} items have no value in {column!r} "
+                "(groups.column): they are in none of its groups, and no comparison counts them"
+            )
+        alike: dict[str, list[str]] = {}
+        for value in sorted(filter(None, counts)):
+            alike.setdefault(value.strip().casefold(), []).append(value)
+        for values in (values for values in alike.values() if len(values) > 1):
+            yield (
+                f"{', '.join(map(repr, values))} are separate groups of {column!r}: they differ "
+                "by capitals or spaces alone. Write them the same in the data to compare them as "
+                "one group"
+            )
 
 
 def _meetings(section: GroupsSection, groups: Sequence[EntityGroup]) -> Iterator[EntityGroup]:

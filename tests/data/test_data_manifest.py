@@ -23,7 +23,7 @@ from transexplain.data.shard_reader import (
     read_rows,
     read_shard,
     unread_rows,
-    values_of,
+    value_counts,
 )
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
@@ -105,7 +105,7 @@ def test_every_row_is_as_in_the_copy(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"data.{suffix}", rows())
     copied, listed = both(path, tmp_path, meta=("author",), id="id")
     assert_same(copied, listed)
-    assert values_of(copied, "author") == values_of(listed, "author")
+    assert value_counts(copied, "author") == value_counts(listed, "author")
     assert listed.rows == len(TEXTS)
 
 

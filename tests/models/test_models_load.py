@@ -126,6 +126,12 @@ def test_sharded_weights(bert_dir: Path) -> None:
     refused(bert_dir, shards[-1].name)
 
 
+def test_class_names_that_the_config_contradicts_are_named(bert_dir: Path) -> None:
+    edit(bert_dir / "config.json", label2id={"bad": 2, "so-so": 1, "good": 0})
+    with pytest.warns(UserWarning, match=r"0 'bad' .* 2 .*id2label is used"):
+        assert load_model(bert_dir).classes == ("bad", "so-so", "good")
+
+
 def test_digest_follows_what_decides_the_result(bert_dir: Path, tmp_path: Path) -> None:
     first = load_model(bert_dir).ref.digest
     assert len(first) == 64

@@ -101,6 +101,21 @@ def test_groups_of_spans_and_of_a_column(call, tmp_path: Path) -> None:
     assert groups == {"first", "things", "praise"}
 
 
+def test_items_and_spellings_that_a_column_leaves_out_are_named(call, tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, evaluation={"items": 0})
+    authors = ["woman", "Woman", " woman", "man", None, ""]
+    rows = [{"text": text, "author": authors[i % 6]} for i, text in enumerate(texts(24))]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
+    document = json.loads(spec.read_text(encoding="utf-8"))
+    document |= {"groups": {"column": "author"}}
+    document |= {"data": {"source": "texts.jsonl", "meta": ["author"]}}
+    prepared = prepare_audit(AuditSpec.model_validate(document), Settings())
+    without, alike = [one for one in prepared.warnings if "'author'" in one]
+    assert "8 of 24 items" in without
+    assert all(repr(value) in alike for value in authors[:3]) and "'man'" not in alike
+
+
 @pytest.mark.exhaustive
 def test_a_second_lexicon_counts_apart(call, tmp_path: Path) -> None:
     """It stands for `things` in one robustness row and changes nothing else."""

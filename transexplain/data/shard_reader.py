@@ -231,10 +231,9 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     return found
 
 
-def values_of(ref: DatasetRef, column: str) -> list[str]:
-    """The different values of a metadata column, sorted; items without one do not count."""
-    values = (json.loads(cell or "{}").get(column) for cell in _cells(ref, "meta"))
-    return sorted({value for value in values if value is not None})
+def value_counts(ref: DatasetRef, column: str) -> Counter[str | None]:
+    """The items with each value of a metadata column; None: items without one."""
+    return Counter(json.loads(cell or "{}").get(column) for cell in _cells(ref, "meta"))
 
 
 def _columns(ref: DatasetRef) -> list[str]:

@@ -25,6 +25,8 @@ _PIECE = 1 << 20
 #: a formula at the end of its cell, or before an empty value
 _NO_VALUE = re.compile(rb"(?:</f>|<f[^<>]{0,200}/>)(?:<v ?/>|<v></v>)?</c>")
 _CELL, _LONGEST = b"</c>", 300  #: how a cell ends, and bytes that what is looked for has at most
+#: a character that XML or Excel does not hold as itself (ECMA-376 part 1, 22.9.2.19)
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 #: what Excel shows where it cannot compute
 _ERRORS = {"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A", "#GETTING_DATA"}
 
@@ -46,6 +48,7 @@ def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         book = openpyxl.load_workbook(content, read_only=True, data_only=True)
         stack.enter_context(closing(book))
         sheet = _sheet(book, spec.sheet, path)
+        _restore_escapes(book, sheet)
         sheet.reset_dimensions()  # what the file says of its size is not true of it
         cells = sheet.iter_rows(max_row=_ROWS + 1, values_only=True)
         rows = without_trailing(_bounded(cells, path), _is_blank)
@@ -98,6 +101,21 @@ def _sheet(book: Any, wanted: str | None, path: AnyPath) -> Any:
     return book[wanted]
 
 
+def _restore_escapes(book: Any, sheet: Any) -> None:
+    """Put back every "x005F_", which openpyxl takes out of the strings that cells share."""
+    from openpyxl.cell.text import Text
+    from openpyxl.xml.constants import SHEET_MAIN_NS
+    from openpyxl.xml.functions import iterparse
+
+    for name in book._archive.namelist():
+        if name.lower().endswith("sharedstrings.xml") and b"x005F_" in book._archive.read(name):
+            with book._archive.open(name) as part:
+                nodes = (
+                    node for _, node in iterparse(part) if node.tag == f"{{{SHEET_MAIN_NS}}}si"
+                )
+                sheet._shared_strings[:] = [Text.from_tree(node).content for node in nodes]
+
+
 def _other_sheets(book: Any, wanted: str | None) -> Iterator[str]:
     first, *others = (sheet.title for sheet in book.worksheets)
     if wanted is None and others:
@@ -136,7 +154,7 @@ def _is_blank(cells: Sequence[Any]) -> bool:
 
 
 def _header(cells: Sequence[Any], path: AnyPath) -> list[str]:
-    names = ["" if cell is None else printable(str(cell)) for cell in cells]
+    names = ["" if cell is None else printable(str(_plain(cell))) for cell in cells]
     while names and not names[-1]:
         names.pop()
     if not names:
@@ -161,8 +179,13 @@ def _picked(
 
 
 def _plain(cell: Any) -> Any:
-    if isinstance(cell, str) and cell in _ERRORS:
-        return None
+    if isinstance(cell, str):
+        return None if cell in _ERRORS else _ESCAPED.sub(_unescaped, cell)
     if isinstance(cell, dt.timedelta):
         return str(cell)
     return cell.isoformat() if isinstance(cell, dt.date | dt.time) else cell
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16)
+    return escape[0] if 0xD800 <= code <= 0xDFFF else chr(code)

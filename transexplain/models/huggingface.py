@@ -1,6 +1,7 @@
 """Loads sequence and image classifiers of transformers from a directory of safetensors."""
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -222,9 +223,19 @@ def names_of_config(module: nn.Module) -> tuple[str, ...]:
     config = getattr(module, "config", None)
     labels = getattr(config, "id2label", None) or {}
     try:
-        return unique_names([str(labels[index]) for index in range(len(labels))])
+        names = [str(labels[index]) for index in range(len(labels))]
     except KeyError as error:
         raise ModelLoadError(f"id2label of the config has no name for class {error}") from error
+    indices = getattr(config, "label2id", None) or {}
+    if swapped := [(i, name) for i, name in enumerate(names) if indices.get(name, i) != i]:
+        index, name = swapped[0]
+        warnings.warn(
+            f"the config names class {index} {name!r} by id2label, and gives {name!r} the index "
+            f"{indices[name]} by label2id; id2label is used. Check which of them the classes were "
+            "trained by, and correct config.json",
+            stacklevel=2,
+        )
+    return unique_names(names)
 
 
 @dataclass(frozen=True, slots=True)
