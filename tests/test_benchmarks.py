@@ -453,7 +453,7 @@ def test_a_simulated_fleet_does_all_of_its_work(
     assert figures["committed"] == figures["shards"] == figures["claim"]["count"] == 30
     assert figures["messages"] > 0
     assert 0 <= figures["lost"]["mean"] <= figures["lost"]["worst"] < 1
-    assert figures["sizes"]["attribution"] > 600 * 100, "rows were written"
+    assert figures["sizes"]["result_part"] > 600 * 100, "rows were written"
     assert 3 <= figures["connections"] <= 15
 
 
