@@ -75,10 +75,10 @@ def test_plans_promise_more_of_larger_runs() -> None:
     assert many.shows is not None
 
 
-def verdict(design: Design, seed: int, names: int) -> GroupVerdict:
+def verdict(design: Design, seed: int, names: int, *, templates: bool = False) -> GroupVerdict:
     """The verdict on the first group of a drawn corpus."""
     evidence = evidence_of(design, seed)
-    known = replace(evidence, names=dict.fromkeys(design.named, names))
+    known = replace(evidence, names=dict.fromkeys(design.named, names), templates=templates)
     return group_verdicts(known, references_of(design.named[-1], design.named))[0]
 
 
@@ -96,6 +96,9 @@ def test_advice_on_texts_says_how_many_the_data_have() -> None:
     assert "The data have 60 texts" in row.mention_advice
     many = verdict(replace(few, texts=3_000), 1, 24)
     assert "raise `groups.check`" in many.mention_advice
+    # more swaps find no more templates: all of them were compared
+    advice = verdict(replace(few, texts=3_000), 1, 24, templates=True).mention_advice
+    assert "The data have 60 templates" in advice and "groups.check" not in advice
 
 
 def test_what_is_settled_has_no_advice() -> None:

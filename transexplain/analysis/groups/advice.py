@@ -20,13 +20,16 @@ _SCALE: dict[MeasureName, tuple[float, str]] = {
 }
 
 
-def mention_advice(rows: Sequence[Counterfactual], texts: int, names: int) -> str:
+def mention_advice(
+    rows: Sequence[Counterfactual], texts: int, names: int, *, templates: bool = False
+) -> str:
     """What would settle whether the mention changes the prediction; "" where nothing is known.
 
     Args:
         rows: of one group, of all predictions and strata.
         texts: of the data that mention the group or its reference; 0: not known.
         names: in the shorter of both lists; 0: not known.
+        templates: whether the texts are templates, all of which were compared.
     """
     everywhere = next((row for row in rows if not row.stratum), None)
     if everywhere is None:
@@ -38,6 +41,8 @@ def mention_advice(rows: Sequence[Counterfactual], texts: int, names: int) -> st
         )
     if not (open_ := _open_swaps(rows)):
         return ""
+    if templates:
+        texts = everywhere.documents
     needed = _factor([precision for _, precision in open_], names)
     if needed is None or (texts and needed * everywhere.documents > texts):
         short = _too_short(open_, everywhere, names, texts / everywhere.documents)
@@ -45,7 +50,8 @@ def mention_advice(rows: Sequence[Counterfactual], texts: int, names: int) -> st
             return short
     if needed is None:
         return _at_the_limit(everywhere.documents, "texts")
-    wanted, items = _rounded(needed * everywhere.documents), WORDS[everywhere.kind].items
+    wanted = _rounded(needed * everywhere.documents)
+    items = "templates" if templates else WORDS[everywhere.kind].items
     if texts and wanted > texts:
         return (
             f"The data have {texts:,} {items} that mention either group; about {wanted:,} would "

@@ -83,6 +83,7 @@ class Evidence:
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
     kind: Kind = "swap"  #: of those that there are, or would be
     names: Mapping[str, int] = field(default_factory=dict)  #: group -> names in its lexicon
+    templates: bool = False  #: whether the texts of the counterfactuals are templates
     no_rates: str = ""  #: why there are no outcomes; "": there are, or items mention too little
     is_number: bool = False  #: the only prediction is a number, so that there are no rates
 
@@ -161,6 +162,7 @@ class _GroupEvidence:
             self.swaps,
             texts=sum(side.selected.total for side in sides),
             names=min(names.get(self.group, 0), sum(names.get(other, 0) for other in others)),
+            templates=self.evidence.templates,
         )
 
     def _mention(self) -> tuple[Mentioned, list[str]]:

@@ -127,6 +127,7 @@ def group_answers(
         no_rates=_why_no_rates(plan, outcomes),
         kind=kind,
         names={group.name: len(group.terms) for group in plan.groups},
+        templates=bool(checked.observations) and all(one.template for one in checked.observations),
         is_number=bool(answers) and all(one.is_number for one in answers),
     )
     verdicts = group_verdicts(evidence, references)
