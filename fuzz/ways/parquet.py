@@ -20,7 +20,7 @@ from transexplain.data.shard_reader import (
     has_rationales,
     labels_of,
     read_shard,
-    values_of,
+    value_counts,
 )
 from transexplain.data.snapshot import prepare
 from transexplain.data.table_source import FileSource
@@ -95,4 +95,4 @@ def _check_snapshot(spec: DatasetSpec, rows: int) -> None:
     has_rationales(ref)
     annotated_groups(ref)
     for column in spec.meta:
-        values_of(ref, column)
+        value_counts(ref, column)
