@@ -20,7 +20,7 @@ from transexplain.analysis.groups.power import (
     of_plan,
     of_rates,
 )
-from transexplain.data.shard_reader import read_shard
+from transexplain.data.shard_reader import clustering_of, read_shard
 from transexplain.methods import cost_of, facts_of
 from transexplain.reports.phrasing import counted, nearness
 from transexplain.store.part_writing import part_rows
@@ -200,6 +200,7 @@ def _power(
     """
     terms = {group.name: len(group.terms) for group in plan.groups if group.terms}
     swaps = plan.check.swaps if plan.check else {}
+    templates = clustering_of(plan.dataset).get("templates", 0)
     compared = {
         group: [other for other in reference.groups if other != group and other in terms]
         for group, reference in references_of(plan.reference, terms).items()
@@ -210,7 +211,8 @@ def _power(
         if not others or not mentions.get(group):
             continue
         own, other = (sum(mentions.get(name, 0) for name in side) for side in ([group], others))
-        texts = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
+        swapped = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
+        texts = min(swapped, templates) if templates else swapped
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
         rates = of_rates(plan.matters.rates, own, other, tested * rates_each)

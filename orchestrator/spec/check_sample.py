@@ -49,6 +49,7 @@ class _Seen:
     #: mentions by entity and how they are written
     surfaces: Counter[tuple[str, str]] = field(default_factory=Counter)
     groups: Counter[str] = field(default_factory=Counter)  #: texts that mention each group
+    untemplated: Counter[str] = field(default_factory=Counter)  #: of these, without a template
     words: CandidateCounts | None = None  #: None: no group has a lexicon of names
 
 
@@ -78,7 +79,7 @@ def check_plan(
         return None
     swaps = _swap_shares(plan, seen, rows, wanted, section.budget) if section else {}
     candidates = seen.words.candidates(wanted, plan.dataset.rows / rows) if seen.words else ()
-    swapped = sum(share * seen.groups[group] for group, share in swaps.items())
+    swapped = sum(share * seen.untemplated[group] for group, share in swaps.items())
     tried = sum(one.share * one.texts for one in candidates)
     return CheckPlan(
         share=min(1.0, wanted * rows / (hits * plan.dataset.rows)),
@@ -146,7 +147,10 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
         seen.regions.update({one.group for one in regions} & named)
         seen.counts.update(match.entity for match in found.matches)
         seen.surfaces.update((match.entity, match.surface) for match in found.matches)
-        seen.groups.update({match.group for match in found.matches})
+        groups = {match.group for match in found.matches}
+        seen.groups.update(groups)
+        if not item.template:  # texts of a template are compared with each other
+            seen.untemplated.update(groups)
     if failed is not None and not read:
         raise ConfigurationError(f"groups.recogniser fails on every text: {failed.message}")
     return seen

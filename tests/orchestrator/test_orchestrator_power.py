@@ -1,5 +1,7 @@
 """What `plan` promises of a run: effects that it finds, and those whose absence it shows."""
 
+import json
+import re
 from pathlib import Path
 
 from tiny_audit import make_audit
@@ -33,3 +35,36 @@ def test_without_swaps_only_rates_are_promised(tmp_path: Path) -> None:
 
 def test_a_reference_is_compared_with_nothing(tmp_path: Path) -> None:
     assert set(estimated(tmp_path, reference="praise").power) == {"things"}
+
+
+def smallest_effect(words: str) -> float:
+    """The change of the logit by a mention that 9 of 10 runs find."""
+    found = re.search(r"mention ([0-9.]+) and", words)
+    assert found is not None, words
+    return float(found[1])
+
+
+def test_texts_of_one_template_are_one_text_and_cost_no_swaps(tmp_path: Path) -> None:
+    lexicon = {"first": ["Ann", "Ben", "Cid", "Dee"], "second": ["Eve", "Fay", "Gil", "Hal"]}
+    (tmp_path / "names.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    names = [name for group in lexicon.values() for name in group]
+    rows = [
+        {"text": f"a nice film by {name} and {number}", "template": str(number)}
+        for number in range(12)
+        for name in names
+    ]
+    base = load_spec(make_audit(tmp_path), settings=("evaluation.items=0",))
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "corpus.jsonl").write_text(lines, encoding="utf-8")
+    groups = base.groups.model_copy(update={"lexicon": str(tmp_path / "names.json")})
+    settings, found = Settings(snapshot_dir=tmp_path / "snapshots"), []
+    for template in (None, "template"):
+        data = base.data.model_copy(
+            update={"source": str(tmp_path / "corpus.jsonl"), "template": template}
+        )
+        spec = base.model_copy(update={"data": data, "groups": groups})
+        found.append(estimate(prepare_audit(spec, settings)))
+    alone, templates = found
+    assert alone.swaps > 0 and templates.swaps == 0
+    for group in lexicon:
+        assert smallest_effect(templates.power[group]) > smallest_effect(alone.power[group])
