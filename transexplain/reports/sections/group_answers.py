@@ -12,7 +12,7 @@ from transexplain.analysis.groups.counterfactuals import (
     counterfactual_table,
 )
 from transexplain.analysis.groups.entity_finder import is_whole
-from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.group_cells import Reference, references_of
 from transexplain.analysis.groups.group_verdicts import (
     Evidence,
     Found,
@@ -33,7 +33,7 @@ from transexplain.analysis.groups.mention_coverage import (
     uncovered,
 )
 from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import Proxies, proxies_of, with_proxies
@@ -102,20 +102,7 @@ def group_answers(
             whole=[name for name in names if is_whole(plan, name)],
         )
     )
-    kind = _CHANGED[plan.model.modality]
-    swaps = with_measures(
-        [
-            *counterfactual_table(
-                checked.observations,
-                answers,
-                classes,
-                references,
-                limits,
-                complete=plan.complete,
-            ),
-            *region_table(checked.regions, answers, classes, references, limits, kind),
-        ]
-    )
+    swaps = _counterfactuals(plan, checked, answers, references)
     candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = Evidence(
         counterfactuals=swaps,
@@ -125,7 +112,7 @@ def group_answers(
         unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates=_why_no_rates(plan, outcomes),
-        kind=kind,
+        kind=_CHANGED[plan.model.modality],
         names={group.name: len(group.terms) for group in plan.groups},
         templates=bool(checked.observations) and all(one.template for one in checked.observations),
         is_number=bool(answers) and all(one.is_number for one in answers),
@@ -138,6 +125,23 @@ def group_answers(
         counterfactuals=tuple(swaps),
         proxies=tuple(proxies),
         candidates=tuple(candidates),
+    )
+
+
+def _counterfactuals(
+    plan: AuditPlan,
+    checked: ControlResults,
+    answers: Sequence[Answer],
+    references: Mapping[str, Reference],
+) -> list[Counterfactual]:
+    """The comparisons by swapped mentions, hidden regions and substructures, decided together."""
+    compared = answers, plan.model.classes, references, plan.matters
+    kind = _CHANGED[plan.model.modality]
+    return with_measures(
+        [
+            *counterfactual_table(checked.observations, *compared, complete=plan.complete),
+            *region_table(checked.regions, *compared, kind),
+        ]
     )
 
 
