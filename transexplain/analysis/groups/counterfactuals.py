@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import numbered
@@ -26,6 +27,7 @@ from transexplain.analysis.groups.measures import (
     excess,
     spread,
 )
+from transexplain.analysis.groups.power import INSIDE
 from transexplain.types.findings import Practical
 
 _Floats = NDArray[np.float64]
@@ -254,9 +256,9 @@ class _Compared:
         if across is not None and number == 0:
             more = across if within is None else across - within
             # one text that changes shows that not whole clusters do
-            number = len(self.texts) if more.any() else self.clusters
+            alike = len(self.texts) if more.any() else self._independent(values)
             yield excess(
-                "changed", self.practical.changed, self._over_texts(more), number, enough=enough
+                "changed", self.practical.changed, self._over_texts(more), alike, enough=enough
             )
         if (spread := self._spread(values)) is not None and enough:
             yield spread
@@ -266,6 +268,26 @@ class _Compared:
         mean = float(values.mean())
         square = _factor(self.clusters) * _squares((values - mean) / len(values), self.cluster)
         return Estimate(difference=mean, error=math.sqrt(square), freedom=float(self.clusters - 1))
+
+    def _independent(self, values: _Floats) -> int:
+        """How many texts of as many clusters say as much as these texts of fewer clusters.
+
+        Their effective number (Korn & Graubard 1998, section 2): texts by their design effect, that
+        of where they lie or of how far names move them, whichever is larger, times the squared
+        ratio of Student's quantiles for texts and for clusters.
+        """
+        texts, freedom = len(self.texts), self.clusters - 1
+        if self.clusters == texts or not freedom:
+            return self.clusters
+        own, other = self._side(values, 0), self._side(values, 1)
+        alone = [differing.var(ddof=1) / texts for differing in (own, own - other)]
+        clustered = [self._over_texts(differing).error ** 2 for differing in (own, own - other)]
+        if not all(alone):  # no text differs from another
+            return self.clusters
+        design = max(1.0, *(many / few for many, few in zip(clustered, alone, strict=True)))
+        level = (1.0 + INSIDE) / 2
+        quantiles = stdtrit(texts - 1, level) / stdtrit(freedom, level)
+        return max(self.clusters, int(texts / design * quantiles**2))
 
     def estimates(self, values: _Floats) -> tuple[Estimate, Estimate]:
         """The mean over texts of the difference between the sides, in two views.
