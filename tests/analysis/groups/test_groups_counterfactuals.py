@@ -299,3 +299,21 @@ def test_no_change_in_few_texts_is_no_proof_of_none() -> None:
     many = [seen(str(text), group, group, 5.0) for text in range(200) for group in "AB"]
     assert states(compared(few))["changed"] == "open", "up to 3 of 20 may change"
     assert states(compared(many))["changed"] == "inside"
+
+
+@pytest.mark.parametrize(("shared", "state"), [(0.0, "inside"), (3.0, "open")])
+def test_texts_of_few_clusters_count_as_far_as_they_differ(shared: float, state: str) -> None:
+    """No prediction changes; texts that lie where their cluster lies say little of others."""
+    rng = np.random.default_rng(7)
+    places = 20.0 + shared * rng.standard_normal(8)
+    observations = []
+    for text in range(200):
+        value = places[text % 8] + rng.normal()
+        for group, entity in (("A", f"a{text % 9}"), ("B", f"b{text % 9}")):
+            moved = value + rng.normal(0.0, 0.02)
+            observations.append(
+                seen(f"t{text}", group, entity, moved, cluster=f"author {text % 8}")
+            )
+    changed = compared(observations).measure("changed")
+    assert changed is not None and changed.value == 0.0
+    assert changed.state == state, changed.interval
