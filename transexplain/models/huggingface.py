@@ -226,7 +226,8 @@ def names_of_config(module: nn.Module) -> tuple[str, ...]:
         names = [str(labels[index]) for index in range(len(labels))]
     except KeyError as error:
         raise ModelLoadError(f"id2label of the config has no name for class {error}") from error
-    indices = getattr(config, "label2id", None) or {}
+    indices = getattr(config, "label2id", None)
+    indices = indices if isinstance(indices, Mapping) else {}  # nothing else reads it
     if swapped := [(i, name) for i, name in enumerate(names) if indices.get(name, i) != i]:
         index, name = swapped[0]
         warnings.warn(
