@@ -126,10 +126,11 @@ def column_warnings(section: GroupsSection | None, dataset: DatasetRef) -> Itera
     """Items that a column of groups leaves out, and values that are perhaps one group."""
     for column in section.columns if section else ():
         counts = value_counts(dataset, column)
-        if without := counts.pop(None, 0) + counts.pop("", 0):
+        if without := counts[None]:
             yield (
-                f"{without:,} of {counts.total() + without:,} items have no value in {column!r} "
-                "(groups.column): they are in none of its groups, and no comparison counts them"
+                f"{without:,} of {counts.total():,} items have no value in {column!r} "
+                "(groups.column): they are in none of its groups, and none of their comparisons "
+                "counts them"
             )
         alike: dict[str, list[str]] = {}
         for value in sorted(filter(None, counts)):

@@ -3,7 +3,6 @@
 import datetime as dt
 import gzip
 import json
-import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hostile_files import parts, zipped
 
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.data.shard_reader import read_shard
@@ -173,36 +173,6 @@ def test_files_of_different_types_are_one_dataset(tmp_path: Path) -> None:
     assert labels(found) == ["1", "5", "1", None, "5", "1.0"]
 
 
-_MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-_LINKS = "http://schemas.openxmlformats.org/package/2006/relationships"
-_KINDS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_TYPES = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-
-
-def written_by_excel(path: Path, cell: str, shared: str) -> None:
-    """A workbook whose only text is `cell`, with one shared string; as Excel packs it."""
-    head = '<c r="A1" t="inlineStr"><is><t>text</t></is></c>'
-    parts = {
-        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/'
-        f'content-types"><Override PartName="/xl/workbook.xml" ContentType="{_TYPES}.sheet.main'
-        f'+xml"/><Override PartName="/xl/sharedStrings.xml" ContentType="{_TYPES}.sharedStrings'
-        f'+xml"/><Override PartName="/xl/worksheets/sheet1.xml" ContentType="{_TYPES}.worksheet'
-        '+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{_LINKS}"><Relationship Id="r1" '
-        f'Type="{_KINDS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_KINDS}"><sheets>'
-        '<sheet name="first" sheetId="1" r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_LINKS}"><Relationship Id="r1" '
-        f'Type="{_KINDS}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_MAIN}"><sheetData><row r="1">{head}</row>'
-        f'<row r="2">{cell}</row></sheetData></worksheet>',
-        "xl/sharedStrings.xml": f'<sst xmlns="{_MAIN}"><si>{shared}</si></sst>',
-    }
-    with zipfile.ZipFile(path, "w") as book:
-        for name, part in parts.items():
-            book.writestr(name, part)
-
-
 @pytest.mark.parametrize(
     ("stored", "text"),
     [
@@ -216,7 +186,7 @@ def written_by_excel(path: Path, cell: str, shared: str) -> None:
 def test_escaped_characters_of_a_workbook_are_the_characters(
     tmp_path: Path, place: str, stored: str, text: str
 ) -> None:
-    cell, shared = '<c r="A2" t="s"><v>0</v></c>', f"<t>{stored}</t>"
+    cell, shared = '<c r="A2" t="s"><v>1</v></c>', f"<t>{stored}</t>"
     if place == "rich":
         reading = '<rPh sb="0" eb="1"><t>not of the text</t></rPh>'
         shared = f"<r><rPr><b/></rPr><t>{stored}</t></r>{reading}"
@@ -224,7 +194,9 @@ def test_escaped_characters_of_a_workbook_are_the_characters(
         cell = f'<c r="A2" t="inlineStr"><is>{shared}</is></c>'
     elif place == "formula":
         cell = f'<c r="A2" t="str"><f>A1</f><v>{stored}</v></c>'
-    written_by_excel(tmp_path / "x.xlsx", cell, shared)
+    rows = f'<row r="1"><c r="A1" t="s"><v>0</v></c></row><row r="2">{cell}</row>'
+    book = zipped(parts(rows, strings=f"<si><t>text</t></si><si>{shared}</si>"))
+    (tmp_path / "x.xlsx").write_bytes(book)
     ref = planned(tmp_path / "x.xlsx", tmp_path)
     (item,) = read_shard(ref, Shard(index=0, start=0, stop=ref.rows))
     assert isinstance(item, Item) and item.content == text

@@ -76,7 +76,7 @@ def _found(summary: Summary) -> tuple[StatementKind, str]:
     if by["clear"] and (by["flagged"] or by["open"]):
         texts.insert(2, f"Neither is the case for {named([row.group for row in by['clear']])}.")
     if gaps and not by["flagged"]:
-        begins = "Also" if by["open"] else "It is not clear, though"
+        begins = "Not covered" if by["open"] else "It is not clear, though"
         texts.append(f"{begins}: {'; '.join(gaps)}.")
     text = " ".join(filter(None, texts))
     if by["flagged"]:

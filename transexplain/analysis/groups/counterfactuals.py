@@ -256,9 +256,9 @@ class _Compared:
         if across is not None and number == 0:
             more = across if within is None else across - within
             # one text that changes shows that not whole clusters do
-            alike = len(self.texts) if more.any() else self._independent(values)
+            texts = len(self.texts) if more.any() else self._independent(values)
             yield excess(
-                "changed", self.practical.changed, self._over_texts(more), alike, enough=enough
+                "changed", self.practical.changed, self._over_texts(more), texts, enough=enough
             )
         if (spread := self._spread(values)) is not None and enough:
             yield spread
@@ -272,9 +272,9 @@ class _Compared:
     def _independent(self, values: _Floats) -> int:
         """How many texts of as many clusters say as much as these texts of fewer clusters.
 
-        Their effective number (Korn & Graubard 1998, section 2): texts by their design effect, that
-        of where they lie or of how far names move them, whichever is larger, times the squared
-        ratio of Student's quantiles for texts and for clusters.
+        Their effective number (Korn & Graubard 1998): texts by their design effect, that of where
+        they lie or of how far names move them, whichever is larger, times the squared ratio of
+        Student's quantiles for texts and for clusters.
         """
         texts, freedom = len(self.texts), self.clusters - 1
         if self.clusters == texts or not freedom:
