@@ -57,9 +57,9 @@ FAULTS = (
     Fault(
         "a claim leaves the breadcrumb of the attempt before",
         shards,
-        "            breadcrumb=None,\n            **known",
-        "            **known",
-        "deadly",
+        '                "breadcrumb": None,\n            }\n        )\n    )\n    return taken',
+        "            }\n        )\n    )\n    return taken",
+        "rough",
     ),
     Fault(
         "a claim does not look at the cap of a run",

@@ -450,6 +450,7 @@ class Fleet:
                 found = Violation(f"run {claim.run_id} was paused, and a shard of it was claimed")
                 self.world.errors.append(found)
             self.truth.claims[claim.run_id, claim.shard.index] += 1
+            self._judge_claim(claim)
         return claim
 
     def _save(self, db: Database, claim: Claim, result: Any) -> None:
@@ -487,6 +488,16 @@ class Fleet:
                 raise Violation(f"run {run_id} is {state}, and {count} shards are {of_shards}")
 
     # --- what is judged
+
+    def _judge_claim(self, claim: Claim) -> None:
+        """An attempt that has computed nothing accuses no item, should it end now."""
+        column = shard_table.c
+        of_claim = (column.run_id == claim.run_id) & (column.index == claim.shard.index)
+        query = select(column.breadcrumb).where(of_claim & (column.token == claim.token))
+        with self.db.read() as connection:
+            accused = connection.execute(query).scalar()
+        if accused:
+            self.world.errors.append(Violation(f"{claim} begins with {accused} in hand"))
 
     def _judge_quarantine(self, claim: Claim) -> None:
         for name in claim.caution.quarantined:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import numbered
@@ -276,17 +275,18 @@ class _Compared:
         they lie or of how far names move them, whichever is larger, times the squared ratio of
         Student's quantiles for texts and for clusters.
         """
-        texts, freedom = len(self.texts), self.clusters - 1
-        if self.clusters == texts or not freedom:
+        texts = len(self.texts)
+        if self.clusters in (1, texts):
             return self.clusters
         own, other = self._side(values, 0), self._side(values, 1)
         alone = [differing.var(ddof=1) / texts for differing in (own, own - other)]
-        clustered = [self._over_texts(differing).error ** 2 for differing in (own, own - other)]
+        clustered = [self._over_texts(differing) for differing in (own, own - other)]
         if not all(alone):  # no text differs from another
             return self.clusters
-        design = max(1.0, *(many / few for many, few in zip(clustered, alone, strict=True)))
-        level = (1.0 + INSIDE) / 2
-        quantiles = stdtrit(texts - 1, level) / stdtrit(freedom, level)
+        errors = zip(clustered, alone, strict=True)
+        design = max(1.0, *(known.error**2 / square for known, square in errors))
+        of_texts = replace(clustered[0], freedom=float(texts - 1)).upper_quantile(INSIDE)
+        quantiles = of_texts / clustered[0].upper_quantile(INSIDE)
         return max(self.clusters, int(texts / design * quantiles**2))
 
     def estimates(self, values: _Floats) -> tuple[Estimate, Estimate]:
