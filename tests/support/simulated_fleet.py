@@ -130,11 +130,17 @@ class Violation(AssertionError):  # noqa: N818 - it is what was found, not what 
     """The protocol broke one of its promises."""
 
 
+_RUNNING = select(
+    shard_table.c.run_id, shard_table.c.index, shard_table.c.token, shard_table.c.breadcrumb
+).where(shard_table.c.state == "running")
+
+
 @dataclass
 class Truth:
     """What really happened, whatever the store says."""
 
     claims: Counter[tuple[str, int]] = field(default_factory=Counter)  #: (run, shard)
+    tokens: dict[tuple[str, int], int] = field(default_factory=dict)  #: (run, shard) -> last claim
     #: (run, shard, token) whose fresh process something else ended
     ended: set[tuple[str, int, int]] = field(default_factory=set)
 
@@ -450,7 +456,6 @@ class Fleet:
                 found = Violation(f"run {claim.run_id} was paused, and a shard of it was claimed")
                 self.world.errors.append(found)
             self.truth.claims[claim.run_id, claim.shard.index] += 1
-            self._judge_claim(claim)
         return claim
 
     def _save(self, db: Database, claim: Claim, result: Any) -> None:
@@ -476,7 +481,12 @@ class Fleet:
                 )
             }
             unmade = set(connection.execute(select(pending_shards.c.run_id)).scalars())
+            running = connection.execute(_RUNNING).all()
         self.paused = paused
+        for run_id, index, token, accused in running:
+            if accused and self.truth.tokens.get((run_id, index)) != token:
+                raise Violation(f"shard {index} of run {run_id} begins with {accused} in hand")
+            self.truth.tokens[run_id, index] = token
         for run_id, state, of_shards, count in found:
             self.states[run_id] = state
             full = self.weather.cap is not None and count > self.weather.cap
@@ -488,16 +498,6 @@ class Fleet:
                 raise Violation(f"run {run_id} is {state}, and {count} shards are {of_shards}")
 
     # --- what is judged
-
-    def _judge_claim(self, claim: Claim) -> None:
-        """An attempt that has computed nothing accuses no item, should it end now."""
-        column = shard_table.c
-        of_claim = (column.run_id == claim.run_id) & (column.index == claim.shard.index)
-        query = select(column.breadcrumb).where(of_claim & (column.token == claim.token))
-        with self.db.read() as connection:
-            accused = connection.execute(query).scalar()
-        if accused:
-            self.world.errors.append(Violation(f"{claim} begins with {accused} in hand"))
 
     def _judge_quarantine(self, claim: Claim) -> None:
         for name in claim.caution.quarantined:
