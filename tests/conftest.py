@@ -121,10 +121,10 @@ _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """The folder of reference outputs and real data beside the checkout."""
+    """The folder of real models and data beside the checkout."""
     folder = Path(os.environ.get("TRANSEXPLAIN_SHARED", _SHARED))
     if not folder.is_dir():
-        pytest.skip("no reference data beside this checkout")
+        pytest.skip("no real data beside this checkout")
     return folder
 
 

@@ -1,20 +1,17 @@
 """The composites on real architectures against reference outputs, in float64."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from ali_network import embedded, load_ali_network
-from golden_models import arrays, difference, load_bert, load_language_model, load_vit
+from golden_models import GOLDEN, arrays, difference, load_bert, load_language_model, load_vit
 from matrix_rules import propagated
 
 import transexplain as te
 from transexplain.engine.composites import composite
 from transexplain.types.items import Attribution
-
-pytestmark = pytest.mark.shared
 
 PREFIX = {
     "gradient-x-input": "gi",
@@ -29,13 +26,13 @@ LEDGER = 1e-12
 
 
 @pytest.fixture(scope="module")
-def bert(shared_dir: Path) -> Any:
-    return load_bert(shared_dir)
+def bert() -> Any:
+    return load_bert()
 
 
 @pytest.fixture(scope="module")
-def vit(shared_dir: Path) -> Any:
-    return load_vit(shared_dir)
+def vit() -> Any:
+    return load_vit()
 
 
 def check_ledger(attribution: Attribution) -> None:
@@ -45,8 +42,8 @@ def check_ledger(attribution: Attribution) -> None:
 
 @pytest.mark.parametrize("name", PREFIX)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_bert(shared_dir: Path, bert: Any, name: str, given: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "rederived_detach")
+def test_bert(bert: Any, name: str, given: str) -> None:
+    golden = arrays("bert_tiny", "rederived_detach")
     mask = golden[f"{given}.attention_mask"]
     item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
     real = int(mask.sum())
@@ -66,8 +63,8 @@ def test_bert(shared_dir: Path, bert: Any, name: str, given: str) -> None:
 
 @pytest.mark.parametrize("name", PREFIX)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_vit(shared_dir: Path, vit: Any, name: str, given: str) -> None:
-    golden = arrays(shared_dir, "vit_tiny", "rederived_detach")
+def test_vit(vit: Any, name: str, given: str) -> None:
+    golden = arrays("vit_tiny", "rederived_detach")
     image = golden[f"{given}.image"].astype(np.float64)
     item = {"pixel_values": torch.from_numpy(image)}
     at_encoder = te.explain(vit, item, method=name, target="all")
@@ -88,8 +85,8 @@ def test_vit(shared_dir: Path, vit: Any, name: str, given: str) -> None:
 
 
 @pytest.mark.parametrize("name", PREFIX)
-def test_a_ragged_batch_equals_one_by_one(shared_dir: Path, bert: Any, name: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "rederived_detach")
+def test_a_ragged_batch_equals_one_by_one(bert: Any, name: str) -> None:
+    golden = arrays("bert_tiny", "rederived_detach")
     items = [
         {"input_ids": golden[f"{given}.input_ids"][:length]}
         for given, length in (("d0", 7), ("d1", 11), ("d1", 3), ("d0", 2))
@@ -105,10 +102,8 @@ def test_a_ragged_batch_equals_one_by_one(shared_dir: Path, bert: Any, name: str
 
 @pytest.mark.parametrize(("source", "tolerance"), [("efficient", 1e-6), ("explicit", 2e-3)])
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_attnlrp_as_lxt(
-    shared_dir: Path, bert: Any, given: str, source: str, tolerance: float
-) -> None:
-    golden = arrays(shared_dir, "bert_tiny", f"lxt_attnlrp_{source}")
+def test_attnlrp_as_lxt(bert: Any, given: str, source: str, tolerance: float) -> None:
+    golden = arrays("bert_tiny", f"lxt_attnlrp_{source}")
     mask = golden[f"{given}.attention_mask"]
     item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
     real = int(mask.sum())
@@ -128,8 +123,8 @@ GAMMAS = {
 
 @pytest.mark.parametrize("name", GAMMAS)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_gamma_as_zennit(shared_dir: Path, vit: Any, given: str, name: str) -> None:
-    golden = arrays(shared_dir, "vit_tiny", "lxt_cplrp")
+def test_gamma_as_zennit(vit: Any, given: str, name: str) -> None:
+    golden = arrays("vit_tiny", "lxt_cplrp")
     of_conv, of_linear, tolerance = GAMMAS[name]
     item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
     overrides = [("patch_embed.proj", {"rule": "gamma", "gamma": of_conv})]
@@ -144,8 +139,8 @@ def test_gamma_as_zennit(shared_dir: Path, vit: Any, given: str, name: str) -> N
 
 
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_cp_lrp_as_lxt(shared_dir: Path, vit: Any, given: str) -> None:
-    golden = arrays(shared_dir, "vit_tiny", "lxt_cplrp")
+def test_cp_lrp_as_lxt(vit: Any, given: str) -> None:
+    golden = arrays("vit_tiny", "lxt_cplrp")
     item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
     for method, name in (("lrp", "cp_lrp_eps"), ("gradient-x-input", "gi")):
         found = te.explain(vit, item, method=method, target="all", at="pixels")
@@ -157,9 +152,9 @@ def test_cp_lrp_as_lxt(shared_dir: Path, vit: Any, given: str) -> None:
 @pytest.mark.parametrize(
     ("name", "family"), [("llama_tiny", "LlamaForCausalLM"), ("qwen2_tiny", "Qwen2ForCausalLM")]
 )
-def test_language_models_as_lxt(shared_dir: Path, name: str, family: str, given: str) -> None:
-    model = load_language_model(shared_dir, name, family)
-    golden = arrays(shared_dir, name, "lxt_attnlrp_efficient")
+def test_language_models_as_lxt(name: str, family: str, given: str) -> None:
+    model = load_language_model(name, family)
+    golden = arrays(name, "lxt_attnlrp_efficient")
     item, ids = {"input_ids": golden[f"{given}.input_ids"]}, golden[f"{given}.targets"]
     targets = [f"class:v{index}" for index in ids]
     found = te.explain(model, item, "attnlrp", targets, at="words")
@@ -171,11 +166,11 @@ def test_language_models_as_lxt(shared_dir: Path, name: str, family: str, given:
 
 
 @pytest.mark.parametrize("given", ["d0", "d1u"])
-def test_the_network_of_ali(shared_dir: Path, given: str) -> None:
+def test_the_network_of_ali(given: str) -> None:
     """Their own network and code, without gamma: norms and attention written out."""
-    folder = shared_dir / "golden" / "ali_attn_only"
+    folder = GOLDEN / "ali_attn_only"
     network, weights = load_ali_network(folder / "weights_A")
-    golden = arrays(shared_dir, "ali_attn_only", "ali")
+    golden = arrays("ali_attn_only", "ali")
     x = embedded(weights, torch.from_numpy(golden[f"{given}.input_ids"]))
     for name, variant in list(PREFIX.items())[:4]:
         passes = propagated(network, x, composite(name))

@@ -1,7 +1,6 @@
 """Chefer's rules in relevance form against the authors' own arrays, in float64."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,19 @@ from transexplain.engine.composites import COMPOSITES, ChefersRules, InputRule
 from transexplain.engine.propagate import propagate
 from transexplain.types.items import Item
 
-pytestmark = pytest.mark.shared
-
 #: of their layers: sums rescaled (`ours`), or the LRP they compare with
 NORMALISED = {"ours": True, "orig_lrp": False}
 TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
-def bert(shared_dir: Path) -> Any:
-    return load_bert(shared_dir)
+def bert() -> Any:
+    return load_bert()
 
 
 @pytest.fixture(scope="module")
-def vit(shared_dir: Path) -> Any:
-    return load_vit(shared_dir)
+def vit() -> Any:
+    return load_vit()
 
 
 def attention_relevance(
@@ -59,8 +56,8 @@ def from_last_layer(maps: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_bert(shared_dir: Path, bert: Any, given: str, layers: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "chefer")
+def test_bert(bert: Any, given: str, layers: str) -> None:
+    golden = arrays("bert_tiny", "chefer")
     mask = golden[f"{given}.attention_mask"]
     real = int(mask.sum())
     content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
@@ -80,8 +77,8 @@ def test_bert(shared_dir: Path, bert: Any, given: str, layers: str) -> None:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_full_lrp_of_bert(shared_dir: Path, bert: Any, given: str, layers: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "chefer")
+def test_full_lrp_of_bert(bert: Any, given: str, layers: str) -> None:
+    golden = arrays("bert_tiny", "chefer")
     mask = golden[f"{given}.attention_mask"]
     content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
     found = te.explain(
@@ -97,8 +94,8 @@ def test_full_lrp_of_bert(shared_dir: Path, bert: Any, given: str, layers: str) 
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_vit(shared_dir: Path, vit: Any, given: str, layers: str) -> None:
-    golden = arrays(shared_dir, "vit_tiny", "chefer")
+def test_vit(vit: Any, given: str, layers: str) -> None:
+    golden = arrays("vit_tiny", "chefer")
     content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
     _, maps = attention_relevance(vit, content, layers, at="encoder")
     assert difference(maps, golden[f"{given}.attn_cam.{layers}"]) < TOLERANCE
@@ -109,9 +106,9 @@ def test_vit(shared_dir: Path, vit: Any, given: str, layers: str) -> None:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_full_lrp_of_vit(shared_dir: Path, vit: Any, given: str, layers: str) -> None:
+def test_full_lrp_of_vit(vit: Any, given: str, layers: str) -> None:
     """At the pixels, with z^B at the patch convolution."""
-    golden = arrays(shared_dir, "vit_tiny", "chefer")
+    golden = arrays("vit_tiny", "chefer")
     content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
     baseline = layers == "orig_lrp"
     found = te.explain(
@@ -123,10 +120,8 @@ def test_full_lrp_of_vit(shared_dir: Path, vit: Any, given: str, layers: str) ->
 
 
 @pytest.mark.parametrize("layers", NORMALISED)
-def test_the_paper_differs_by_the_stabiliser_alone(
-    shared_dir: Path, bert: Any, layers: str
-) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "chefer")
+def test_the_paper_differs_by_the_stabiliser_alone(bert: Any, layers: str) -> None:
+    golden = arrays("bert_tiny", "chefer")
     content = {"input_ids": golden["d0.input_ids"]}
     _, paper = attention_relevance(bert, content, layers, at="encoder", authors=False)
     _, authors = attention_relevance(bert, content, layers, at="encoder")

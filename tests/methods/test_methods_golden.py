@@ -1,6 +1,5 @@
 """Attention methods against the arrays that the authors' own code made, in float64."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,18 @@ from golden_models import arrays, difference, load_bert, load_vit
 
 import transexplain as te
 
-pytestmark = pytest.mark.shared
-
 ATTENTION, RELEVANCE = 1e-9, 1e-5
 STARTS = (0, 1, 2)
 
 
 @pytest.fixture(scope="module")
-def bert(shared_dir: Path) -> Any:
-    return load_bert(shared_dir)
+def bert() -> Any:
+    return load_bert()
 
 
 @pytest.fixture(scope="module")
-def vit(shared_dir: Path) -> Any:
-    return load_vit(shared_dir)
+def vit() -> Any:
+    return load_vit()
 
 
 def text(golden: Any, given: str) -> tuple[dict[str, Any], int, int]:
@@ -61,8 +58,8 @@ OF_BERT: dict[str, tuple[str, dict[str, Any], float]] = {
 
 @pytest.mark.parametrize("array", OF_BERT)
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_bert(shared_dir: Path, bert: Any, given: str, array: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "chefer")
+def test_bert(bert: Any, given: str, array: str) -> None:
+    golden = arrays("bert_tiny", "chefer")
     content, own, length = text(golden, given)
     method, params, tolerance = OF_BERT[array]
     found = relevance(bert, content, method, variant="authors", padded_length=length, **params)
@@ -72,17 +69,17 @@ def test_bert(shared_dir: Path, bert: Any, given: str, array: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_gae_of_bert(shared_dir: Path, bert: Any, given: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "chefer")
+def test_gae_of_bert(bert: Any, given: str) -> None:
+    golden = arrays("bert_tiny", "chefer")
     content, own, length = text(golden, given)
     found = relevance(bert, content, "gae", variant="authors", padded_length=length)
     assert difference(found, golden[f"{given}.gae.R"][:, 0, :own]) < ATTENTION
 
 
 @pytest.mark.parametrize("given", ["d0", "d1u"])
-def test_alis_baselines(shared_dir: Path, bert: Any, given: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "ali_attention_baselines")
-    content, _, _ = text(arrays(shared_dir, "bert_tiny", "chefer"), given)
+def test_alis_baselines(bert: Any, given: str) -> None:
+    golden = arrays("bert_tiny", "ali_attention_baselines")
+    content, _, _ = text(arrays("bert_tiny", "chefer"), given)
     last = relevance(bert, content, "attention-last", readout="all")[0]
     assert difference(last, golden[f"{given}.attn_last.headmean_colsum"]) < ATTENTION
     for layer in range(3):
@@ -109,8 +106,8 @@ OF_VIT: dict[str, tuple[str, dict[str, Any], float]] = {
 
 @pytest.mark.parametrize("array", OF_VIT)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_vit(shared_dir: Path, vit: Any, given: str, array: str) -> None:
-    golden = arrays(shared_dir, "vit_tiny", "chefer")
+def test_vit(vit: Any, given: str, array: str) -> None:
+    golden = arrays("vit_tiny", "chefer")
     method, params, tolerance = OF_VIT[array]
     found = relevance(vit, picture(golden, given), method, variant="authors", **params)
     expected = np.broadcast_to(np.nan_to_num(golden[f"{given}.{array}"]), (5, 16))
@@ -118,12 +115,12 @@ def test_vit(shared_dir: Path, vit: Any, given: str, array: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_full_lrp(shared_dir: Path, bert: Any, vit: Any, given: str) -> None:
-    golden = arrays(shared_dir, "bert_tiny", "chefer")
+def test_full_lrp(bert: Any, vit: Any, given: str) -> None:
+    golden = arrays("bert_tiny", "chefer")
     content, own, _ = text(golden, given)
     found = relevance(bert, content, "full-lrp", variant="authors")
     found[:, 0] = 0  # the authors leave [CLS] out
     assert difference(found, golden[f"{given}.full_lrp"][:, :own]) < RELEVANCE
-    golden = arrays(shared_dir, "vit_tiny", "chefer")
+    golden = arrays("vit_tiny", "chefer")
     found = relevance(vit, picture(golden, given), "full-lrp", variant="authors", at="pixels")
     assert difference(found, golden[f"{given}.full_lrp"].reshape(5, -1)) < 10 * RELEVANCE

@@ -1,4 +1,4 @@
-"""The small models beside the checkout whose reference outputs the original authors' code made."""
+"""The small models of tests/golden, whose reference outputs the original authors' code made."""
 
 import json
 from pathlib import Path
@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 import transexplain as te
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
-def arrays(shared_dir: Path, model: str, source: str) -> Any:
+
+def arrays(model: str, source: str) -> Any:
     """The arrays of one source, by `<input>.<array>`."""
-    with np.load(shared_dir / "golden" / model / f"A.{source}.npz") as found:
+    with np.load(GOLDEN / model / f"A.{source}.npz") as found:
         return dict(found)
 
 
@@ -24,20 +26,20 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-def load_bert(shared_dir: Path) -> Any:
+def load_bert() -> Any:
     """A BERT of three layers and three classes in float64."""
     from transformers import BertForSequenceClassification
 
-    folder = shared_dir / "golden" / "bert_tiny" / "weights_A"
+    folder = GOLDEN / "bert_tiny" / "weights_A"
     module = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
     return te.wrap(module, modality="text")
 
 
-def load_vit(shared_dir: Path) -> Any:
+def load_vit() -> Any:
     """A timm ViT of three layers and five classes in float64."""
     from timm.models.vision_transformer import VisionTransformer
 
-    folder = shared_dir / "golden" / "vit_tiny" / "weights_A"
+    folder = GOLDEN / "vit_tiny" / "weights_A"
     module = VisionTransformer(**json.loads((folder / "timm_args.json").read_text()))
     module.load_state_dict(load_file(folder / "model.safetensors"))
     return te.wrap(module.double().eval(), modality="image")
@@ -57,11 +59,11 @@ class LastPosition(nn.Module):
         return self.language_model(input_ids=input_ids, attention_mask=attention_mask).logits[:, -1]
 
 
-def load_language_model(shared_dir: Path, name: str, family: str) -> Any:
+def load_language_model(name: str, family: str) -> Any:
     """A decoder with a vocabulary of 120 in float64."""
     import transformers
 
-    folder = shared_dir / "golden" / name / "weights_A"
+    folder = GOLDEN / name / "weights_A"
     module = getattr(transformers, family).from_pretrained(folder, dtype=torch.float64)
     classes = [f"v{index}" for index in range(120)]
     return te.wrap(LastPosition(module.eval()), modality="text", classes=classes)
