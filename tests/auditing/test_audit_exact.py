@@ -48,7 +48,7 @@ def test_any_cut_draws_the_same_items(tmp_path: Path) -> None:
         assert (ours.cheap, ours.exact) == pytest.approx((theirs.cheap, theirs.exact), abs=1e-12)
 
 
-def _mentions(found: ExactSample) -> list:  # type: ignore[type-arg]
+def _mentions(found: ExactSample) -> list:
     return [one for rows in found.by_class().values() for one in rows]
 
 
@@ -71,7 +71,7 @@ def test_both_sides_are_what_either_method_says(tmp_path: Path) -> None:
     stored = {(a.item_id, a.target): a for a in cheap.attributions}
     for two in found.agreements:
         attribution = stored[two.item_id, two.target]
-        plain = [not token.special for token in attribution.features]  # type: ignore[union-attr]
+        plain = [not token.special for token in attribution.features]
         assert two.cheap == pytest.approx(float(np.sum(attribution.relevance[plain])))
     assert {a.method for a in cheap.attributions} == {"gradient-x-input"}
 
@@ -104,7 +104,7 @@ def test_a_failure_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyP
     again = model_controls.explained_pairs
 
     def failing(*args: object) -> object:
-        found = again(*args)  # type: ignore[arg-type]
+        found = again(*args)
         return [[], *found[1:]]
 
     monkeypatch.setattr(model_controls, "explained_pairs", failing)

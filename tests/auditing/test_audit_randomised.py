@@ -130,16 +130,13 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
 
 def test_it_is_made_only_where_an_item_was_drawn(tmp_path: Path) -> None:
     prepared = prepare(tmp_path)
-    assert prepared.plan.check is not None
     never = replace(prepared.plan, check=replace(prepared.plan.check, share=0.0))
     assert totals_of(replace(prepared, plan=never)).items == 0
     assert "randomised" not in prepared.model.variants
 
 
 @pytest.mark.exhaustive
-def test_a_failing_randomised_explanation_costs_no_item(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_randomised_explanation_costs_no_item(tmp_path, monkeypatch) -> None:
     prepared = prepare(tmp_path)
     original, audited = explain_items, prepared.model
 
@@ -162,9 +159,7 @@ def test_a_failing_randomised_explanation_costs_no_item(
     assert found.real.strata == found.randomised.strata
 
 
-def test_a_model_that_cannot_be_randomised_costs_no_item(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_cannot_be_randomised_costs_no_item(tmp_path, monkeypatch) -> None:
     def refuse(*_: object) -> LoadedModel:
         raise EngineError("it cannot be copied")
 

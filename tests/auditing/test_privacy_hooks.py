@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from plain_records import new_plan
 
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -15,8 +16,6 @@ from transexplain.privacy import MODULES, hook_file, load_hook, spans_by
 from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.plans import (
     AuditPlan,
-    DatasetRef,
-    ModelRef,
     PrivacyPlan,
     Shard,
     ShardResult,
@@ -64,12 +63,7 @@ def write_spec(folder: Path, **redact: str) -> Path:
 
 
 def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:
-    return AuditPlan(
-        name="a",
-        model=ModelRef(source="m"),
-        dataset=DatasetRef(source="d", modality="text", snapshot="s", fingerprint="f", rows=1),
-        privacy=privacy,
-    )
+    return new_plan(privacy=privacy)
 
 
 def planned(folder: Path) -> PrivacyPlan:
@@ -88,9 +82,7 @@ def test_a_module_that_nobody_allows_is_not_imported(module: str, tmp_path: Path
     assert module not in sys.modules
 
 
-def test_a_module_on_the_path_is_not_imported_unless_the_operator_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_on_the_path_is_not_imported_unless_the_operator_names_it(tmp_path, monkeypatch):
     folder = tmp_path / "installed"
     write(folder, "theirs_installed.py")
     monkeypatch.syspath_prepend(str(folder))
@@ -111,9 +103,7 @@ def test_a_package_allows_its_modules(tmp_path: Path, monkeypatch: pytest.Monkey
     assert callable(load_hook("theirs_package.rules:names"))
 
 
-def test_a_file_beside_the_specification_is_run_wherever_the_plan_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_beside_the_specification_is_run_wherever_the_plan_goes(tmp_path, monkeypatch):
     path = write(tmp_path, count=2)
     found = planned(tmp_path)
     assert (found.redact, found.redact_file) == ("ours:names", str(path))
@@ -153,7 +143,6 @@ def test_a_row_of_the_database_runs_no_file_of_the_machine(tmp_path: Path) -> No
     """Its writer knows the digests of public files, too; none of them bears the mark."""
     file = Path(json.__file__).parent / "tool.py"
     found = hook_file("tool:main", file.parent)
-    assert found is not None
     reported = PrivacyPlan(redact="tool:main", redact_file=str(file), redact_sha256=found[1])
     with pytest.raises(ConfigurationError, match="is not marked"):
         guard_of(plan_of(reported))
@@ -189,7 +178,7 @@ def test_only_beside_the_specification(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ConfigurationError, match="is not imported"):  # no file of a specification
         load_spec(None, {"model": "m", "data": "d"}, ["redact=ours:names"]).privacy_plan()
     file = tmp_path / "elsewhere" / "ours.py"
-    with pytest.raises(SpecError, match="are found, not given"):
+    with pytest.raises(SpecError, match="found, not given"):
         load_spec(write_spec(tmp_path, function="ours:names", file=str(file)))
     assert not trace(tmp_path / "elsewhere").exists()
 
@@ -198,7 +187,6 @@ def test_a_schedule_keeps_the_file_and_its_digest(tmp_path: Path) -> None:
     path = write(tmp_path, count=5)
     spec = load_spec(write_spec(tmp_path, function="ours:names")).absolute()
     stored = AuditSpec.model_validate(spec.model_dump(mode="json"))
-    assert stored.redact is not None
     assert stored.redact.file == str(path)
     write(tmp_path, count=6)
     with pytest.raises(ConfigurationError, match="`schedule add`"):
@@ -231,7 +219,6 @@ def test_numbers_of_scores_are_kept_and_words_of_every_draw_are_not() -> None:
         scores=scores,
     )
     guard = guard_of(plan_of(PrivacyPlan(store_text="none")))
-    assert guard is not None
     counts, values, words = (one.detail for one in guard.storable(result).scores)
     assert counts == {key: value for key, value in given[0].items() if key != "note"}
     assert values == {"draws": [0.25, 0.75]}

@@ -63,9 +63,7 @@ def test_the_search_finds_every_secret_of_a_store_of_texts(tmp_path: Path) -> No
     ],
     ids=["hashed", "none", "redact"],
 )
-def test_no_secret_is_stored_logged_or_reported(
-    tmp_path: Path, keys: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_secret_is_stored_logged_or_reported(tmp_path, keys: dict[str, str], caplog) -> None:
     with caplog.at_level(logging.INFO):
         made = run(tmp_path, **keys)
     assert found(stored_strings(made.url)) == set()
@@ -112,9 +110,7 @@ def test_the_tables_for_sql_hold_the_words_that_the_run_stored(tmp_path: Path) -
 @pytest.mark.exhaustive
 @pytest.mark.postgres
 @pytest.mark.parametrize("store_text", only("hashed", of=["hashed", "none"]))
-def test_no_secret_is_in_any_table_of_postgresql(
-    tmp_path: Path, postgres_url: str, store_text: str
-) -> None:
+def test_no_secret_is_in_any_table_of_postgresql(tmp_path, postgres_url: str, store_text: str):
     made = run(tmp_path, postgres_url, store_text=store_text)
     cells = []
     with open_database(made.url) as db, db.read() as connection:
@@ -140,7 +136,6 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
         if mode != "full":
             assert all(each.text is None for each in stored)
     full, hashed, none = printed["full"], printed["hashed"], printed["none"]
-    assert full.groups is not None
     unspelled = tuple(replace(one, spellings={}) for one in full.groups.matching)
     for other in (hashed, none):
         assert other.groups == replace(full.groups, matching=unspelled), "spellings are of texts"
@@ -189,9 +184,7 @@ def test_a_hook_blanks_whole_words_and_keeps_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_equal_words_have_equal_hashes_of_this_key_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_words_have_equal_hashes_of_this_key_alone(tmp_path, monkeypatch) -> None:
     def words(folder: Path) -> set[str]:
         made = run(folder, store_text="hashed")
         with open_database(made.url) as db:

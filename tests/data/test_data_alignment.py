@@ -58,9 +58,7 @@ def test_an_unknown_token_takes_what_lies_between() -> None:
         ("film", ("film", "film")),
     ],
 )
-def test_tokens_that_do_not_follow_in_the_text_are_refused(
-    text: str, tokens: tuple[str, ...]
-) -> None:
+def test_tokens_that_do_not_follow_in_the_text_are_refused(text: str, tokens: tuple[str, ...]):
     with pytest.raises(ItemError) as error:
         found(text, *tokens)
     assert error.value.kind == "token-not-found"

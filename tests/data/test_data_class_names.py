@@ -44,9 +44,7 @@ def planned(source: str, folder: Path, **options: Any) -> DatasetRef:
         [LABEL],
     ],
 )
-def test_the_schema_of_a_file_names_classes(
-    feature: Any, snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_the_schema_of_a_file_names_classes(feature: Any, snapshot: Snapshot, tmp_path) -> None:
     path = parquet(tmp_path / "rows.parquet", feature)
     assert planned(path, tmp_path, snapshot=snapshot).label_names == NAMES
     assert planned(path, tmp_path, snapshot=snapshot).label_names == NAMES, "remembered"

@@ -141,7 +141,6 @@ def test_very_long_cells_and_nul_bytes(name, write, load):
 
 def test_rows_beyond_the_limit_are_malformed(write, load, monkeypatch):
     monkeypatch.setattr(file_formats, "MAX_ROW", 100)
-    monkeypatch.setattr(file_formats, "MAX_ROW", 100)
     long = b"x" * 250
     body = b"text,label\n" + long + b",1\nok,2\n" + b'"' + b"y" * 60 + b"\n" + b"y" * 60 + b'",3\n'
     assert contents(load(write("x.csv", body + b"end,4\n" + long))) == [

@@ -78,7 +78,7 @@ def test_a_delimiter_is_detected(tmp_path: Path, load, delimiter: str, quoted: b
 def test_a_wrong_delimiter_is_named(tmp_path: Path, load) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,label\na film,good\n")
-    with pytest.raises(DataSourceError, match=r"data\.delimiter is ';'.* leave it out"):
+    with pytest.raises(DataSourceError, match=r"data\.delimiter is ';'"):
         load(path, delimiter=";")
     path.write_text("body\na film\n")
     with pytest.raises(DataSourceError, match=r"it has 'body'$"):
@@ -158,7 +158,7 @@ def test_a_sheet_of_a_workbook_is_read(tmp_path: Path, load) -> None:
 def test_workbooks_that_cannot_be_read(tmp_path: Path, load) -> None:
     pytest.importorskip("openpyxl")
     path = workbook(tmp_path / "x.xlsx", ("one", [("text",), ("a",)]))
-    with pytest.raises(DataSourceError, match=r"no sheet 'two'; its sheets: 'one'"):
+    with pytest.raises(DataSourceError, match="'two'; its sheets"):
         load(path, sheet="two")
     with pytest.raises(DataSourceError, match="name the columns"):
         load(workbook(tmp_path / "y.xlsx", ("one", [])))

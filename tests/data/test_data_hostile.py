@@ -108,7 +108,7 @@ def test_a_time_that_no_calendar_has_costs_its_row(column: str, tmp_path: Path, 
 def test_a_dictionary_of_a_long_text_is_not_unpacked_at_once(tmp_path: Path, load) -> None:
     path = made.wide_dictionary(tmp_path / "x.parquet", rows=1024, megabytes=20)
     assert path.stat().st_size < 3000
-    with pytest.raises(DataSourceError, match=r"x\.parquet unpacks to more than"):
+    with pytest.raises(DataSourceError, match=r"x\.parquet unpacks"):
         load(path)
     few = made.wide_dictionary(tmp_path / "y.parquet", rows=3, megabytes=20)
     assert [len(one.content) for one in load(few)] == [20 << 20] * 3
@@ -141,9 +141,7 @@ def test_lists_of_too_many_values_are_refused(tmp_path: Path, load) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_a_file_that_unpacks_to_far_too_much_is_refused(
-    suffix: str, tmp_path: Path, load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_unpacks_to_far_too_much_is_refused(suffix: str, tmp_path, load, monkeypatch):
     monkeypatch.setattr(read_frames, "_UNPACKED", 1 << 20)
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": ["a" * (2 << 20)]}), sink, compression="none")
@@ -153,7 +151,7 @@ def test_a_file_that_unpacks_to_far_too_much_is_refused(
     }
     path = tmp_path / f"x.{suffix}.gz"
     path.write_bytes(gzip.compress(lines.get(suffix, sink.getvalue())))
-    with pytest.raises(DataSourceError, match="unpacks to more than"):
+    with pytest.raises(DataSourceError, match="unpacks to more"):
         load(path)
 
 

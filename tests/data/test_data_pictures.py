@@ -140,7 +140,7 @@ def test_file_names_of_odd_bytes_are_failures(folder, load):
 def test_a_folder_without_pictures_is_reported(tmp_path, load):
     (tmp_path / "notes.txt").touch()
     (tmp_path / "more.txt").touch()
-    with pytest.raises(DataSourceError, match=r"no pictures \(\.bmp.*it holds 2 \.txt"):
+    with pytest.raises(DataSourceError, match=r"pictures \(\.bmp"):
         load(f"imagefolder:{tmp_path}")
 
 

@@ -91,7 +91,7 @@ def test_a_snapshot_that_changed_is_refused_before_the_first_item(ref):
     path = Path(ref.snapshot)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"PAR1", b"PAR2", 1))
-    with pytest.raises(DataSourceError, match="has changed since the audit was planned"):
+    with pytest.raises(DataSourceError, match="audit was planned"):
         read_shard(ref, shard)
     path.unlink()
     with pytest.raises(DataSourceError, match="TRANSEXPLAIN_SNAPSHOT_DIR"):
@@ -108,7 +108,7 @@ def test_a_snapshot_is_hashed_once(ref, monkeypatch):
 
 
 def test_a_shard_outside_the_dataset_is_refused(ref):
-    with pytest.raises(DataSourceError, match="the dataset has 5000"):
+    with pytest.raises(DataSourceError, match="dataset has 5000"):
         read_shard(ref, Shard(index=9, start=4990, stop=5001))
 
 

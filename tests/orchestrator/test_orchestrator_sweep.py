@@ -155,7 +155,7 @@ def test_the_fleet_survives_a_broker_that_forgets(db: Database, settings: Settin
 def test_a_missing_sweep_is_caught(
     db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mutant: as in `test_store_mutants`, the script must fail without the safeguard."""
+    """The mutant: the script must fail without the safeguard."""
     monkeypatch.setattr(queue, "top_up", lambda *_, **__: 0)
     with pytest.raises(AssertionError, match="nobody hears of"):
         broker_forgets(db, settings)

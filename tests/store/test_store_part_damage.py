@@ -27,7 +27,6 @@ def saved(db: Database) -> str:
     run_id = runs.create(db, make_plan(), make_shards())
     for one in RESULTS:
         claim = shards.claim(db, run_id, "w", 60, one.shard.index)
-        assert claim is not None
         results.save(db, claim, one)
     assert runs.finalise(db, run_id)
     return run_id
@@ -53,7 +52,7 @@ def test_any_flipped_byte_of_a_payload_is_found(db: Database) -> None:
         for place in (*range(9), len(data) // 3, len(data) // 2, len(data) - 1):
             broken = bytearray(data)
             broken[place] ^= 1
-            with pytest.raises(ValueError, match="not those that were written"):
+            with pytest.raises(ValueError, match="those that were"):
                 col.unsealed(bytes(broken))
     for data in (b"", b"x", b"\x00" * 4 + b"more"):
         with pytest.raises(ValueError, match=r"not those|not in|nothing|Corrupt|decompress"):
@@ -122,7 +121,7 @@ def test_a_part_in_an_unknown_layout_is_read_by_nobody(db: Database) -> None:
         lambda: list(parts.hashes(db, run_id)),
     )
     for read in readers:
-        with pytest.raises(DatabaseError, match=r"part 0 of shard 2 .* layout 'arrow-2'"):
+        with pytest.raises(DatabaseError, match="layout 'arrow-2'"):
             read()
     with parts.sparing():
         assert len(list(results.iter_items(db, run_id))) == 8
@@ -171,10 +170,8 @@ def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
     with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
         run_id = runs.create(db, make_plan(), make_shards())
         first = shards.claim(db, run_id, "w", 600, 0)
-        assert first is not None
         results.save(db, first, RESULTS[0])
         second = shards.claim(db, run_id, "w", 600, 1)
-        assert second is not None
         with db.engine.connect() as connection:  # the pool's only one
             pages = connection.execute(text("PRAGMA page_count")).scalar_one()
             connection.execute(text(f"PRAGMA max_page_count = {pages + 100}"))

@@ -20,7 +20,7 @@ CLAIMERS, CAP, SHARDS = 6, 2, 30
 
 def start(db: Database, count: int = SHARDS, **place: object) -> str:
     plan, made = make_plan(rows=count), make_shards(count, 1)
-    return runs.create(db, plan, made, place=QueuePlace(**place))  # type: ignore[arg-type]
+    return runs.create(db, plan, made, place=QueuePlace(**place))
 
 
 def claimed(db: Database, run_id: str, lease: float = 60.0) -> Claim:

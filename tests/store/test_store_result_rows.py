@@ -99,7 +99,6 @@ def test_a_run_that_is_not_over_gets_no_rows(db: Database) -> None:
 def test_rows_of_an_end_before_the_last_one_are_not_written(db: Database) -> None:
     run_id = worked(db)
     ended = runs.get(db, run_id).finished
-    assert ended is not None
     assert not result_rows.replace(db, run_id, make_rows(), ended - 1.0)
     assert counts(db, run_id) == NONE
     assert result_rows.replace(db, run_id, make_rows(), ended)
@@ -147,7 +146,6 @@ def _cancelled(db: Database, *, shards_saved: int) -> str:
     run_id = runs.create(db, make_plan(), make_shards())
     for _ in range(shards_saved):
         claim = shards.claim(db, run_id, "w", 60)
-        assert claim is not None
         results.save(db, claim, make_result(claim.shard))
     assert runs.cancel(db, run_id)
     return run_id
@@ -167,7 +165,7 @@ def test_writers_at_once_leave_the_rows_of_one(db: Database) -> None:
 def test_no_name_of_a_column_needs_quotes_and_each_is_described() -> None:
     from sqlalchemy.dialects import postgresql, sqlite
 
-    for dialect in (postgresql.dialect(), sqlite.dialect()):  # type: ignore[no-untyped-call]
+    for dialect in (postgresql.dialect(), sqlite.dialect()):
         preparer = dialect.identifier_preparer
         for table in RESULT_TABLES:
             for name in (table.name, *table.c.keys()):

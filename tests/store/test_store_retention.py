@@ -154,9 +154,7 @@ def test_a_run_that_was_reopened_meanwhile_stays(db: Database) -> None:
     assert len(list(results.iter_items(db, old))) == 12
 
 
-def test_an_interrupted_deletion_is_finished_by_the_next(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_deletion_is_finished_by_the_next(db, monkeypatch) -> None:
     monkeypatch.setattr(upkeep, "_ROWS", 5)
     old = old_run(db, 100)
     deleted = 0
@@ -240,7 +238,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
         if month.name == "202603":
             schedules.add(db, planned("nightly"))
             fired(db, "nightly", 1.0, "20260305-00000000")
-        return drop(db, month, *rest)  # type: ignore[arg-type]
+        return drop(db, month, *rest)
 
     with mock.patch.object(upkeep, "_drop_month", late):
         gone = upkeep.prune(months, 90 * DAY)
@@ -258,7 +256,7 @@ def test_only_the_owner_prunes(months: Database, postgres_url: str) -> None:
     try:
         with (
             Database(postgres_url.replace("postgres@", f"{name}@")) as other,
-            pytest.raises(ConfigurationError, match="belong to the role"),
+            pytest.raises(ConfigurationError, match="belong"),
         ):
             upkeep.prune(other, 90 * DAY)
     finally:

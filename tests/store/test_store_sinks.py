@@ -78,7 +78,6 @@ def created(db: Database, place: str | None, keep: Keep = "sink", **changes: Any
 
 def save(db: Database, run_id: str, index: int) -> None:
     claim = shards.claim(db, run_id, "w", 60, index)
-    assert claim is not None
     results.save(db, claim, RESULTS[index])
 
 
@@ -93,7 +92,6 @@ def saved(db: Database, place: str | None, keep: Keep = "sink", **changes: Any) 
 def names(db: Database, run_id: str) -> list[str]:
     """What lies in the folder of a run."""
     folder = sink_folders.run_folder(db, run_id)
-    assert folder is not None
     return sorted(one.url.rpartition("/")[2] for one in remote_files.under(folder))
 
 
@@ -166,12 +164,11 @@ def test_files_and_manifest_are_plain(db: Database, tmp_path: Path) -> None:
 def test_of_two_tokens_only_the_committed_one_has_a_file(db: Database, place: str) -> None:
     run_id = created(db, place)
     late = shards.claim(db, run_id, "late", 60, 0)
-    assert late is not None
     shards.expire(db, run_id, "late")
     newer = shards.claim(db, run_id, "newer", 60, 0)
     assert newer is not None and newer.token == 2
     results.save(db, newer, RESULTS[0])
-    with pytest.raises(FencedError, match="attempt 1 is dropped"):
+    with pytest.raises(FencedError, match="1 is dropped"):
         results.save(db, late, RESULTS[0])
     assert names(db, run_id) == ["shard-000000-token-2.parquet"]
     # lost between the look at the lease and the commit: the file is there, and deleted again
@@ -186,7 +183,6 @@ class Killed(BaseException):
 
 def killed_before_commit(db: Database, run_id: str, index: int) -> None:
     claim = shards.claim(db, run_id, "killed", 60, index)
-    assert claim is not None
     with mock.patch.object(results, "_commit", side_effect=Killed), pytest.raises(Killed):
         results.save(db, claim, RESULTS[index])
     shards.expire(db, run_id, "killed")
@@ -200,12 +196,10 @@ def test_who_dies_between_upload_and_commit_leaves_garbage_alone(db: Database, p
     assert names(db, run_id) == ["shard-000000-token-1.parquet", "shard-000001-token-1.parquet"]
     assert [one.index for one in recorded_shards(db, run_id) if one.digest] == [0]
     claim = shards.claim(db, run_id, "w", 60, 2)  # under way: its file is nobody's yet
-    assert claim is not None
     with mock.patch.object(results, "_commit"):
         results.save(db, claim, RESULTS[2])
     assert upkeep.stray_files(db) == ([], {}), "whoever holds the token might still commit"
     other = shards.claim(db, run_id, "w", 60, 1)
-    assert other is not None
     stray, away = upkeep.stray_files(db)
     assert [url.rpartition("/")[2] for url in stray] == ["shard-000001-token-1.parquet"]
     assert away == {}
@@ -284,9 +278,7 @@ def gone(db: Database, run_id: str, how: str, s3: FaultyS3) -> Iterator[None]:
 @pytest.mark.parametrize("how", ["no bucket", "empty", "refused", "no server"])
 @pytest.mark.parametrize("keep", ["both", "sink"])
 @pytest.mark.exhaustive
-def test_a_store_that_is_away_un_finishes_nothing(
-    db: Database, s3: FaultyS3, how: str, keep: Keep
-) -> None:
+def test_a_store_that_is_away_un_finishes_nothing(db, s3, how: str, keep: Keep) -> None:
     run_id = saved(db, f"s3://{BUCKET}/sinks/run-{{run}}", keep)
     before = recorded_shards(db, run_id)
     with gone(db, run_id, how, s3):
@@ -307,9 +299,7 @@ def test_a_store_that_is_away_un_finishes_nothing(
 
 
 @pytest.mark.parametrize("keep", ["both", "sink"])
-def test_files_that_are_said_to_be_lost_are_written_again(
-    db: Database, tmp_path: Path, keep: Keep
-) -> None:
+def test_files_that_are_said_to_be_lost_are_written_again(db, tmp_path, keep: Keep) -> None:
     run_id = saved(db, str(tmp_path / "lake-{run}"), keep)
     shutil.rmtree(tmp_path / f"lake-{run_id}")
     with pytest.raises(ObjectStoreError, match="--files-lost"):
@@ -350,9 +340,7 @@ def test_prune_deletes_the_files_of_a_run_and_no_others(db: Database, place: str
     assert upkeep.stray_files(db) == ([], {})
 
 
-def test_a_manifest_that_was_not_written_is_written_by_prune(
-    db: Database, place: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_manifest_that_was_not_written_is_written_by_prune(db, place: str, caplog) -> None:
     away = ObjectStoreError("s3://x is away")
     with mock.patch.object(sink_folders, "tidy", side_effect=away):
         run_id = saved(db, place)
@@ -375,7 +363,6 @@ def test_where_every_item_failed_there_is_no_file(db: Database, tmp_path: Path) 
     run_id = created(db, str(tmp_path / "{run}"))
     for index, one in enumerate(make_shards()):
         claim = shards.claim(db, run_id, "w", 60, index)
-        assert claim is not None
         results.save(db, claim, make_result(one, failing=frozenset(range(one.start, one.stop))))
     assert runs.finalise(db, run_id)
     assert names(db, run_id) == ["_manifest"]
@@ -388,7 +375,6 @@ def test_expired_credentials_lose_nothing(db: Database, s3: FaultyS3) -> None:
     save(db, run_id, 0)
     s3.refusal = "ExpiredToken"
     claim = shards.claim(db, run_id, "w", 60, 1)
-    assert claim is not None
     with pytest.raises(ObjectStoreError, match=r"sinks/.*shard-000001-token-1.*have expired"):
         results.save(db, claim, RESULTS[1])
     assert [one.state for one in recorded_shards(db, run_id)] == ["done", "running", "queued"]

@@ -31,7 +31,6 @@ def failed(count: int, *others: ItemFailure) -> ShardResult:
 def saved(db: Database, result: ShardResult) -> str:
     run_id = runs.create(db, make_plan(), [result.shard])
     claim = shards.claim(db, run_id, "w", 60, 0)
-    assert claim is not None
     results.save(db, claim, result)
     return run_id
 
@@ -66,7 +65,6 @@ def test_the_digest_of_a_shard_does_not_cover_lines_of_code() -> None:
 def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:
     run_id = runs.create(db, make_plan(max_attempts=1), make_shards(4))
     claim = shards.claim(db, run_id, "w", 60, 0)
-    assert claim is not None
     assert shards.fail(db, claim, "ValueError: no", WHERE) == "dead"
     (found,) = troubled_shards(db, run_id, 9)
     assert (found.error, found.traceback) == ("ValueError: no", WHERE)
@@ -77,7 +75,6 @@ def test_an_item_in_quarantine_keeps_where_it_hung(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards(4))
     for where, convicted in (("first", False), (WHERE, True)):
         claim = shards.claim(db, run_id, "w", 60, 0)
-        assert claim is not None
         shards.hang(db, claim, ["id-1"], "it hung", where, convicted=convicted)
     (found,) = troubled_shards(db, run_id, 9)
     assert found.quarantined == {"id-1": "it hung"} and found.tracebacks == {"id-1": WHERE}
@@ -88,7 +85,6 @@ def test_an_item_in_quarantine_keeps_where_it_hung(db: Database) -> None:
 def test_a_death_without_one_forgets_the_one_before(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards(4))
     claim = shards.claim(db, run_id, "w", 60, 0)
-    assert claim is not None
     shards.fail(db, claim, "ValueError: no", WHERE)
     shards.claim(db, run_id, "w", -1.0, 0)
     assert shards.claim(db, run_id, "w", 60, 0) is not None

@@ -22,7 +22,6 @@ def half_done(db: Database) -> str:
     """A run with one shard saved, one in hand and one queued."""
     run_id = runs.create(db, make_plan(), make_shards())
     first = shards.claim(db, run_id, "w1", 600)
-    assert first is not None
     results.save(db, first, make_result(first.shard))
     assert shards.claim(db, run_id, "w1", 600) is not None
     return run_id
@@ -59,9 +58,7 @@ def test_vacuum_keeps_the_rows_and_gives_back_the_room(db: Database) -> None:
     revisions.check(db)
 
 
-def test_vacuum_of_a_file_that_someone_writes_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vacuum_of_a_file_that_someone_writes_says_so(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("transexplain.store.database._BUSY_SECONDS", 0.1)
     with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
         half_done(db)
@@ -80,7 +77,6 @@ def test_a_copy_of_sqlite_made_while_workers_write_is_restored(tmp_path: Path) -
             while not stop.is_set():
                 other = runs.create(db, make_plan(), make_shards())
                 claim = shards.claim(db, other, "w", 60)
-                assert claim is not None
                 results.save(db, claim, make_result(claim.shard))
 
         writer = threading.Thread(target=write)
@@ -142,9 +138,7 @@ def program(name: str, *arguments: str) -> str:
 
 @pytest.mark.postgres
 @pytest.mark.exhaustive
-def test_a_dump_of_postgresql_is_restored_with_its_partitions(
-    postgres_url: str, tmp_path: Path
-) -> None:
+def test_a_dump_of_postgresql_is_restored_with_its_partitions(postgres_url: str, tmp_path) -> None:
     plain = postgres_url.replace("+psycopg", "")
     dump = tmp_path / "store.dump"
     other = f"{plain}_restored"

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from plain_records import new_attribution
 
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.tokens import Token, Tokens
@@ -27,19 +28,11 @@ def made_up(number: int) -> Attribution:
             if special
             else Token(text=text[start:end], start=start, end=end, word=own)
         )
-    return Attribution(
+    return new_attribution(
         item_id=str(number),
-        method="lrp",
-        target="predicted",
-        rank=0,
-        class_index=0,
         class_name="yes",
-        logit=1.0,
         relevance=np.random.default_rng(number).normal(size=len(tokens)).astype(np.float32),
-        unit="logits",
-        at="encoder",
         features=Tokens.of(tokens) if number % 2 else tuple(tokens),
-        ledger=None,
         text=None if number % 3 == 0 else text,
     )
 

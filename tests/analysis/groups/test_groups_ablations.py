@@ -51,14 +51,12 @@ def test_a_row_by_hand() -> None:
 def test_rates_of_entities_count_and_not_items() -> None:
     loud = [ablation("loud", True, item_id=str(n)) for n in range(200)]
     found = ablations_of([*loud, *(ablation(f"e{n}", item_id=f"q{n}") for n in range(9))])
-    assert found is not None
     assert (found.items, found.changed, found.rows[0].rate) == (209, 200, 0.1)
 
 
 @pytest.mark.parametrize(("flipped", "end"), [(False, 0.0), (True, 1.0)])
 def test_a_rate_without_variance_is_not_certain(flipped: bool, end: float) -> None:
     found = ablations_of([ablation(f"e{n}", flipped) for n in range(10)])
-    assert found is not None
     low, high = found.rows[0].interval or (9.0, 9.0)
     assert high - low == pytest.approx(0.27753, abs=1e-4), "Wilson's for 0 of 10"
     assert end in (low, high)

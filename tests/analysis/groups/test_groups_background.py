@@ -52,7 +52,6 @@ def test_golden_by_hand() -> None:
     entities = dict(zip(NAMES, [(4, v) for v in (1.0, 2.0, 3.0, 4.0, 5.0)], strict=False))
     words = [word(f"w{'x' * i}", 2 + i, float(i)) for i in range(7)]  # 2 to 8 documents
     found = background(entities, words)
-    assert found is not None
     assert (found.words, found.entities, found.mean) == (7, 5, 3.0)
     assert found.difference == pytest.approx(0.0)
     # variance of 0..6 is 14/3, of 1..5 it is 2.5
@@ -81,7 +80,6 @@ def test_the_weighted_mean_is_that_of_a_double_loop(seed: int) -> None:
     if len(able) < 5:
         assert found is None
         return
-    assert found is not None
     means = {n: sum(w.relevance / w.mentions for w in of) / len(of) for n, of in able.items()}
     weights = {
         w.word: sum(1 / len(of) for of in able.values() if w in of) / len(able) for w in words
@@ -146,6 +144,5 @@ def test_the_interval_of_the_difference_covers_what_it_should() -> None:
         entities = {name: drawn() for name in NAMES}
         words = [word("w" * (i + 1), *drawn()) for i in range(60)]
         found = background(entities, words)
-        assert found is not None
         inside += found.difference_interval[0] <= 0.0 <= found.difference_interval[1]
     assert 0.92 <= inside / runs <= 0.98

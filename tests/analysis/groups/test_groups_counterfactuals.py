@@ -125,7 +125,6 @@ def test_intervals_cover_an_effect_over_names_and_texts(true: float) -> None:
         rng = np.random.default_rng(seed)
         observations = list(drawn(rng, lambda _: true, texts=80, names=12))
         inside = effect_of(observations).inside
-        assert inside is not None
         covered += inside[0] <= true <= inside[1]
         accused += states(compared(observations))["logit"] == "outside"
     assert covered >= 0.85 * 200, "of intervals at 90 %"
@@ -141,7 +140,6 @@ def test_names_that_differ_by_chance_are_no_effect_of_their_group() -> None:
         observations = list(drawn(rng, lambda _: 0.0, texts=100, names=6, name=0.4))
         accused += any(states(compared(observations))[name] == "outside" for name in LOGIT)
         these = effect_of(observations, complete=True).inside
-        assert these is not None
         differ += not -0.1 <= these[0] <= these[1] <= 0.1
     assert differ > 100, "these names do differ"
     assert accused <= 0.05 * 200 + 6
@@ -155,7 +153,6 @@ def test_the_size_of_an_effect_is_that_of_the_names_which_were_read() -> None:
         rng = np.random.default_rng(900 + seed)
         observations = list(drawn(rng, lambda _: 0.45, texts=100, name=0.4))
         like, these = effect_of(observations), effect_of(observations, complete=True)
-        assert like.inside is not None and these.inside is not None
         assert like.inside[0] < these.inside[0] < these.inside[1] < like.inside[1]
         row = compared(observations)
         found += states(row)["logit"] == "outside" and row.effect > 0
@@ -228,10 +225,8 @@ def test_copies_of_a_text_are_one_cluster() -> None:
     ten = compared(copies)
     assert (ten.documents, ten.clusters) == (300, 30)
     once, again = effect_of(thirty).inside, effect_of(copies).inside
-    assert once is not None
     assert again == pytest.approx(once, rel=0.02)
     apart = effect_of([seen(o.document, o.group, o.entity, o.log_odds[0]) for o in copies]).inside
-    assert apart is not None
     assert apart[1] - apart[0] < once[1] - once[0]
     alone = compared(
         [seen(o.document, o.group, o.entity, o.log_odds[0], cluster="all") for o in thirty]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_records import new_plan
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import Observation
@@ -26,7 +27,6 @@ from transexplain.types.plans import (
     AuditPlan,
     CandidateWord,
     CheckPlan,
-    DatasetRef,
     Matching,
     ModelRef,
     PrivacyPlan,
@@ -36,10 +36,9 @@ GROUPS = (
     EntityGroup(name="n/a", terms=("Jamal", "Rosita", "Jose")),
     EntityGroup(name="n/b", terms=("Emily", "Harold")),
 )
-PLAN = AuditPlan(
+PLAN = new_plan(
     name="p",
     model=ModelRef(source="m", classes=("no", "yes")),
-    dataset=DatasetRef(source="d", modality="text", snapshot="s", fingerprint="f", rows=1),
     groups=GROUPS,
     matching=Matching(match="exact"),
 )

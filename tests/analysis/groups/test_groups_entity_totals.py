@@ -123,7 +123,6 @@ def test_two_way_is_the_formula_over_single_mentions() -> None:
     ]
     totals = added([(0, one) for one in documents])
     found = judged(totals, [POSITIVE])
-    assert found is not None
 
     single = [(g, e, d, r) for d, one in enumerate(documents) for g, e, r in one]
     mean = {g: np.mean([r for h, _, _, r in single if h == g]) for g in "AB"}
@@ -136,12 +135,9 @@ def test_two_way_is_the_formula_over_single_mentions() -> None:
         sums["m"][g, e, d] += part
     names = {g: len({e for h, e, *_ in single if h == g}) for g in "AB"}
     texts = {g: effective([d for h, _, d, _ in single if h == g]) for g in "AB"}
-    entity = sum(small(names[g]) * part**2 for (g, _), part in sums["e"].items())  # type: ignore[misc]
+    entity = sum(small(names[g]) * part**2 for (g, _), part in sums["e"].items())
     document = sum(part**2 for part in sums["d"].values())
-    meeting = sum(
-        small(max(names[g], texts[g])) * part**2
-        for (g, *_), part in sums["m"].items()  # type: ignore[misc]
-    )
+    meeting = sum(small(max(names[g], texts[g])) * part**2 for (g, *_), part in sums["m"].items())
     variance = max(entity + document - meeting, entity, document)
     assert found.difference == pytest.approx(mean["A"] - mean["B"])
     assert found.error == pytest.approx(variance**0.5)
@@ -197,5 +193,5 @@ def test_one_document_has_no_interval() -> None:
 def test_an_entity_of_a_cluster_alone_is_damage() -> None:
     written = added([(0, [("A", "x", 1.0)])], ["c"]).to_json()
     written[0]["entities"] = {"names": {}, **packed([], ROW_WIDTH)}
-    with pytest.raises(ConfigurationError, match="'x' in a cluster and nowhere else"):
+    with pytest.raises(ConfigurationError, match="cluster and nowhere"):
         EntityTotals.from_json(written).rows([POSITIVE])

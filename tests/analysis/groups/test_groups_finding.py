@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plain_records import new_attribution, new_plan
 
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.data.item_marks import annotations_cell, read_annotations
 from transexplain.errors import ItemError
 from transexplain.types.items import Annotation, Attribution, EntityGroup, PatchGrid
-from transexplain.types.plans import AuditPlan, DatasetRef, Matching, ModelRef
+from transexplain.types.plans import Matching
 from transexplain.types.scores import MethodSpec
 from transexplain.types.tokens import Token
 
 TEXT = "Ann and 🙂 Zoë"
-PLAN = AuditPlan(
-    name="a",
-    model=ModelRef(source="m"),
-    dataset=DatasetRef(source="d", modality="text", snapshot="", fingerprint="", rows=1),
+PLAN = new_plan(
     method=MethodSpec(name="lrp"),
     groups=(
         EntityGroup(name="names", terms=("Ann",)),
@@ -31,20 +29,8 @@ PLAN = AuditPlan(
 def attribution() -> Attribution:
     spans = [(0, 0), (0, 3), (4, 7), (8, 9), (10, 13), (0, 0)]
     tokens = [Token(text=TEXT[a:b], start=a, end=b, special=a == b) for a, b in spans]
-    return Attribution(
-        item_id="7",
-        method="lrp",
-        target="predicted",
-        rank=0,
-        class_index=0,
-        class_name="good",
-        logit=1.0,
-        relevance=np.array([100.0, 1.0, 2.0, 4.0, 8.0, 1000.0]),
-        unit="logits",
-        at="encoder",
-        features=tuple(tokens),
-        ledger=None,
-        text=TEXT,
+    return new_attribution(
+        relevance=np.array([100.0, 1.0, 2.0, 4.0, 8.0, 1000.0]), features=tuple(tokens), text=TEXT
     )
 
 
@@ -93,17 +79,17 @@ def test_regions_of_a_picture_count_by_the_share_of_every_patch() -> None:
 @pytest.mark.parametrize(
     ("cell", "text", "says"),
     [
-        ("{}", "ab", "a JSON dict, not a list"),
-        ("[[0, 1", "ab", "not a JSON list"),
+        ("{}", "ab", "JSON dict"),
+        ("[[0, 1", "ab", "JSON list"),
         ("[[0, 1]]", "ab", r"\[start, end, group\]"),
-        ("[[0, 1, 2]]", "ab", "group and entity are texts"),
-        ('[[0, 1, " "]]', "ab", "group and entity are texts"),
+        ("[[0, 1, 2]]", "ab", "group and entity"),
+        ('[[0, 1, " "]]', "ab", "group and entity"),
         ('[[0, 3, "g"]]', "ab", "within the text's 2 characters"),
-        ('[[1, 1, "g"]]', "ab", "not start < end"),
-        ('[[true, 2, "g"]]', "ab", "not start < end"),
+        ('[[1, 1, "g"]]', "ab", "start < end"),
+        ('[[true, 2, "g"]]', "ab", "start < end"),
         ('[[0, 1, "g"]]', " a", "white space only"),
-        ('[[0, 1, "g"]]', None, r"\[left, top, right, bottom, group\]"),
-        ('[[0, 0, 2, 1, "g"]]', None, "shares of the picture"),
+        ('[[0, 1, "g"]]', None, r"right, bottom, group\]"),
+        ('[[0, 0, 2, 1, "g"]]', None, "picture"),
     ],
 )
 def test_a_wrong_cell_is_reported(cell: str, text: str | None, says: str) -> None:

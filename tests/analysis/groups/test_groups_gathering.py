@@ -55,7 +55,6 @@ def part(items: list) -> ShardAggregate:
             total.entities.add(stratum, found, 9.0, ranks, cluster=label or "")
         total.second.add(POSITIVE, found[:1], magnitude=9.0)
         total.add_dropped([(found[0].group, found[0].entity)])
-        assert total.outcomes is not None
         groups = {one.group for one in found}
         total.outcomes.add(outcome(label), groups, answers=(ANSWER,), cluster=label or "")
     return total
@@ -132,7 +131,7 @@ def test_a_situation_that_is_none_is_refused() -> None:
 
 
 def test_another_version_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"version 1.*run the audit again"):
+    with pytest.raises(ConfigurationError, match="version 1"):
         merged_aggregates([ShardAggregate().to_json() | {"version": 1}])
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from entity_samples import POSITIVE, mention, totals_of
+from plain_records import new_attribution, new_plan
 
 from transexplain.analysis.groups.entity_finder import (
     EntityFinder,
@@ -14,7 +15,7 @@ from transexplain.analysis.groups.entity_finder import (
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.mention_matching import Matcher
 from transexplain.types.items import Attribution, EntityGroup
-from transexplain.types.plans import AuditPlan, DatasetRef, Matching, ModelRef
+from transexplain.types.plans import Matching
 from transexplain.types.tokens import Token
 
 GROUPS = (
@@ -48,19 +49,9 @@ def test_a_mention_is_of_each_of_its_groups_and_of_their_meeting() -> None:
 
 
 def attribution() -> Attribution:
-    return Attribution(
-        item_id="7",
-        method="lrp",
-        target="predicted",
-        rank=0,
-        class_index=0,
-        class_name="good",
-        logit=1.0,
+    return new_attribution(
         relevance=np.array([1.0, 2.0]),
-        unit="logits",
-        at="encoder",
         features=(Token(text="a", start=0, end=1), Token(text="b", start=2, end=3)),
-        ledger=None,
         text="a b",
     )
 
@@ -69,10 +60,7 @@ def test_an_item_is_in_a_group_of_every_column_and_of_their_meeting() -> None:
     columns = tuple(
         EntityGroup(name=name, terms=()) for name in ("sex/f", "sex/m", "age/old", "age/young")
     )
-    plan = AuditPlan(
-        name="a",
-        model=ModelRef(source="m"),
-        dataset=DatasetRef(source="d", modality="text", snapshot="", fingerprint="", rows=1),
+    plan = new_plan(
         groups=(*columns, *crossed_items(["sex", "age"], columns)),
         matching=Matching(column=("sex", "age")),
         intersections=(("sex", "age"),),

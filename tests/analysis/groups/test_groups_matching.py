@@ -150,9 +150,9 @@ def test_nothing_in_an_empty_text() -> None:
 
 
 def test_bad_groups_are_refused() -> None:
-    with pytest.raises(LexiconError, match="'a' is given twice"):
+    with pytest.raises(LexiconError, match="'a' is given"):
         Matcher([EntityGroup(name="a", terms=("x",)), EntityGroup(name="a", terms=("y",))])
-    with pytest.raises(LexiconError, match="'a' has an empty term"):
+    with pytest.raises(LexiconError, match="empty term"):
         matcher(a=[" "])
 
 
@@ -193,9 +193,7 @@ WORDS = st.sampled_from(["new", "york", "city", "hall", "New", "he", "the"])
 
 
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), min_size=1), st.lists(WORDS))
-def test_agrees_with_a_scan_of_every_term_at_every_place(
-    terms: list[str], words: list[str]
-) -> None:
+def test_agrees_with_a_scan_of_every_term_at_every_place(terms: list[str], words: list[str]):
     """The slow twin: try all terms at each word, take the longest, go on behind it."""
     text = " ".join(words)
     expected: list[str] = []

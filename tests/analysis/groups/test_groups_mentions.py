@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_records import new_attribution
 
 from transexplain.analysis.groups.mention_matching import Match, Matcher, mentions_of
 from transexplain.types.items import Attribution, EntityGroup, PatchGrid
@@ -15,19 +16,13 @@ def attribution(text: str, tokens: list[tuple[int, int]], relevance: list[float]
     inner = [Token(text=text[a:b], start=a, end=b, word=i) for i, (a, b) in enumerate(tokens)]
     special = Token(text="[X]", start=0, end=0, special=True)
     last = Token(text="[SEP]", start=0, end=len(text), special=True)
-    return Attribution(
-        item_id="7",
-        method="lrp",
+    return new_attribution(
         target="top:2",
         rank=1,
         class_index=1,
         class_name="positive",
-        logit=1.0,
         relevance=np.array([100.0, *relevance, 1000.0], dtype=np.float32),
-        unit="logits",
-        at="encoder",
         features=(special, *inner, last),
-        ledger=None,
         text=text,
     )
 

@@ -87,22 +87,20 @@ def test_every_form_of_file(tmp_path: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "printed"),
     [
-        ("p.yaml", "he: she\n", "expected a list of pairs"),
-        ("p.yaml", "", "expected a list of pairs"),
-        ("p.yaml", "- [he, she, they]\n", "is no pair; write"),
-        ("p.yaml", "- he\n", "is no pair; write"),
-        ("p.yaml", "- [he, 7]\n", "7 is no word; put it in quotes"),
+        ("p.yaml", "he: she\n", "expected a list"),
+        ("p.yaml", "", "expected a list"),
+        ("p.yaml", "- [he, she, they]\n", "pair; write"),
+        ("p.yaml", "- he\n", "pair; write"),
+        ("p.yaml", "- [he, 7]\n", "word; put"),
         ("p.yaml", "- [he, '']\n", "'' is no word"),
         ("p.yaml", "- [he, [\n", "p.yaml"),
-        ("p.csv", "he,she\n", "line 1 has to name the columns word and partner"),
-        ("p.csv", "", "line 1 has to name"),
+        ("p.csv", "he,she\n", "line 1"),
+        ("p.csv", "", "line 1"),
         ("p.csv", "word,partner\nhe\n", "is no pair"),
-        ("p.txt", "he she", "a lexicon is one of"),
+        ("p.txt", "he she", "lexicon"),
     ],
 )
-def test_files_without_pairs_are_refused(
-    tmp_path: Path, name: str, text: str, printed: str
-) -> None:
+def test_files_without_pairs_are_refused(tmp_path, name: str, text: str, printed: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(LexiconError, match=printed):
         load_pairs(tmp_path / name)
@@ -111,12 +109,12 @@ def test_files_without_pairs_are_refused(
 @pytest.mark.parametrize(
     ("pairs", "printed"),
     [
-        ([("he", "car")], r"the pair \[he, car\]: 'car' is no term of the groups used"),
+        ([("he", "car")], r"\[he, car\]: 'car'"),
         ([("", "she")], "'' is no term"),
-        ([("he", "him")], "both are in gender/male"),
-        ([("he", "he")], "both are in gender/male"),
-        ([("he", "Rose")], "gender/male and flower/red are no family"),
-        ([("he", "she"), ("She", "he")], r"\[She, he\] is given twice"),
+        ([("he", "him")], "gender/male"),
+        ([("he", "he")], "gender/male"),
+        ([("he", "Rose")], "gender/male and flower/red"),
+        ([("he", "she"), ("She", "he")], r"he\] is given"),
     ],
 )
 def test_invalid_pairs_are_refused(pairs: list[tuple[str, str]], printed: str) -> None:

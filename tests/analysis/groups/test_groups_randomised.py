@@ -30,7 +30,6 @@ def control(real: float, unlearnt: float) -> RandomisedTotals:
 
 def test_a_learnt_difference_does_not_survive() -> None:
     found = randomised_control(control(1.0, 0.0), Rules(reference="B"))
-    assert found is not None
     assert (found.items, found.failed) == (24, 0)
     assert (found.differences, found.randomised_differences) == (1, 0)
     [row] = found.rows
@@ -41,7 +40,6 @@ def test_a_learnt_difference_does_not_survive() -> None:
 
 def test_a_difference_that_randomised_models_share_survives_with_its_sign() -> None:
     found = randomised_control(control(1.0, 0.7), Rules(reference="B"))
-    assert found is not None
     assert (found.differences, found.randomised_differences) == (1, 1)
     assert found.rows[0].survives(1.0)
     assert found.rows[0].shown(-1.0) == "unknown"
@@ -58,7 +56,6 @@ def test_a_sure_but_tiny_difference_is_no_material_part() -> None:
 
     totals = RandomisedTotals(items=24, real=gap(1.0, 1), draws=[gap(0.02, 2)])
     found = randomised_control(totals, Rules(reference="B", practical=0.001))
-    assert found is not None
     [row] = found.rows
     assert row.randomised.share_interval[0] > 0.0  # beyond chance, and a fiftieth
     assert row.ratio == pytest.approx(0.02, abs=0.005)
@@ -67,7 +64,6 @@ def test_a_sure_but_tiny_difference_is_no_material_part() -> None:
 
 def test_a_difference_that_may_be_nothing_has_no_ratio() -> None:
     found = randomised_control(control(0.0, 1.0), Rules(reference="B"))
-    assert found is not None
     [row] = found.rows
     assert row.ratio_interval is None and row.shown(row.real.share) == "unknown"
 

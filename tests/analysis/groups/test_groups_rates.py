@@ -56,7 +56,6 @@ def test_clusters_of_equal_answers_count_once() -> None:
     """Ten items that are all alike within each of 20 clusters tell as much as 20 items."""
     rows = [(f"author {n}", 10, 10 * (n % 2)) for n in range(20)]
     found = Share.of(rows)
-    assert found is not None
     assert (found.count, found.total, found.freedom) == (100, 200, 19)
     assert found.effective == pytest.approx(19.0)
     low, high = found.interval()
@@ -98,7 +97,6 @@ def test_shares_over_the_same_templates_are_compared_within_them() -> None:
     left = Share.of((name, items, own) for name, items, own, _ in rows)
     right = Share.of((name, items, other) for name, items, _, other in rows)
     apart = Share.of((f"other {name}", items, other) for name, items, _, other in rows)
-    assert left is not None and right is not None and apart is not None
     low, high = difference(left, right)
     wide_low, wide_high = difference(left, apart)
     assert high - low < 0.25 * (wide_high - wide_low)

@@ -3,6 +3,7 @@ import io
 from pathlib import Path
 
 import pytest
+from plain_records import new_mention
 from scipy.stats import norm
 
 from transexplain.analysis.groups.matching_sheet import (
@@ -17,11 +18,9 @@ from transexplain.types.items import Mention
 
 
 def mention(item: int, start: int = 2, *, target: str = "predicted", group: str = "g") -> Mention:
-    return Mention(
+    return new_mention(
         item_id=str(item),
         target=target,
-        rank=0,
-        class_name="good",
         group=group,
         entity="Ann",
         surface="Ann",
@@ -90,10 +89,10 @@ def test_precision_with_the_score_interval() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("group,correct\na,maybe\n", "line 2: correct is 'maybe'"),
-        ("group,correct\na,\n", "the column correct is empty"),
-        ("group;correct\na;yes\n", "has no column 'group'"),
-        ("", "has no column 'group'"),
+        ("group,correct\na,maybe\n", "correct is 'maybe'"),
+        ("group,correct\na,\n", "correct is empty"),
+        ("group;correct\na;yes\n", "column 'group'"),
+        ("", "column 'group'"),
     ],
 )
 def test_an_invalid_sheet_is_reported(tmp_path: Path, content: str, says: str) -> None:

@@ -46,7 +46,6 @@ def test_the_top_ten_is_right_more_often_and_intervals_cover() -> None:
         means = [float(one.mean()) for one in mentions]
         squares = [float((one**2).sum()) for one in mentions]
         variances = mean_variances(list(counts), means, squares)
-        assert variances is not None
         found = shrink(means, variances)
         covered += int(np.sum((found.low <= truth) & (truth <= found.high)))
         entities += 300

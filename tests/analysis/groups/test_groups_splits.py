@@ -13,7 +13,7 @@ DOWN = [0.0, 0.1, -0.1, 0.05, -0.05]
 
 
 def all_of(totals: EntityTotals, **rules: object) -> tuple[list[GroupStatistic], dict[str, Split]]:
-    found = Rules(**rules)  # type: ignore[arg-type]
+    found = Rules(**rules)
     rows = group_table(totals, found)
     return rows, {split.by: split for split in splits(totals, rows, found)}
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from plain_records import new_attribution
 
 from transexplain.analysis.groups.exact_totals import UNITS, exact, exact_sums
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -41,19 +42,12 @@ def made_up(number: int, dtype: type = np.float32) -> Attribution:
     if draw.random() < 0.2:  # its text is not stored, and some words are blanked
         tokens = [*tokens[:2], *(Token(text="", start=0, end=0, word=99) for _ in range(2))]
     relevance = np.random.default_rng(number).normal(size=len(tokens)).astype(dtype)
-    return Attribution(
+    return new_attribution(
         item_id=f"row-{number}",
-        method="lrp",
         target=draw.choice(["predicted", "class:no"]),
-        rank=0,
-        class_index=0,
         class_name=draw.choice(["yes", "no"]),
-        logit=1.0,
         relevance=relevance,
-        unit="logits",
-        at="encoder",
         features=Tokens.of(tokens) if number % 2 else tuple(tokens),
-        ledger=None,
         text=None if tokens[-1].word == 99 else text,
     )
 
@@ -99,19 +93,6 @@ def test_many_texts_give_the_totals_of_each(texts: int, dtype: type) -> None:
     rows = {(kind, word): row for kind, words in found for word, row in words.items()}
     assert rows == slow_words(given, kinds.tolist())
     assert part_rows(batch, kinds, 3, PARTS) == slow_parts(given, kinds.tolist(), 3)
-
-
-def test_words_of_many_texts_are_those_of_each() -> None:
-    given = [made_up(number) for number in range(100)]
-    found = words_of(TextBatch.join(given))
-    expected = [
-        (number, word.text.lower(), word.relevance)
-        for number, one in enumerate(given)
-        for word in one.words()
-        if word.text or one.text is not None
-    ]
-    rows = zip(found.of.tolist(), found.texts, found.relevance.tolist(), strict=True)
-    assert sorted(rows) == sorted(expected)
 
 
 def test_one_by_one_or_together_a_shard_has_the_same_bits() -> None:

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
+from plain_records import new_mention
 from scipy.stats import ttest_rel
 
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import cells_of
 from transexplain.analysis.groups.group_controls import placebo
 from transexplain.analysis.groups.group_table import Rules, group_table
-from transexplain.analysis.groups.resampling import sign_flip_p
 from transexplain.types.findings import GroupStatistic
-from transexplain.types.items import Mention
 
 STRATUM = Stratum("predicted", "three")
 RULES = Rules(reference="other")
@@ -23,16 +22,11 @@ def regions(effect: float, pictures: int = 40, *, luck: float = 3.0, seed: int =
         base = luck * random.normal()
         values = [("corner", base + effect), ("other", base), ("other", base)]
         mentions = [
-            Mention(
+            new_mention(
                 item_id=f"picture-{number}",
-                target="predicted",
-                rank=0,
                 class_name="three",
                 group=group,
                 entity=f"picture-{number}",
-                surface="",
-                start=0,
-                end=0,
                 relevance=value + 0.3 * random.normal(),
             )
             for group, value in values
@@ -79,16 +73,11 @@ def test_the_test_and_its_placebo_hold_their_level() -> None:
 def test_where_enough_of_the_reference_stands_apart_it_is_compared_with_that() -> None:
     totals = regions(0.3, pictures=10)
     apart = [
-        Mention(
+        new_mention(
             item_id=f"lone-{number}",
-            target="predicted",
-            rank=0,
             class_name="three",
             group="other",
             entity=f"lone-{number}",
-            surface="",
-            start=0,
-            end=0,
             relevance=float(number),
         )
         for number in range(5)
@@ -97,12 +86,3 @@ def test_where_enough_of_the_reference_stands_apart_it_is_compared_with_that() -
         totals.add(STRATUM, [one], 10.0)
     found = row(totals)
     assert found.note.startswith("10 entities shared with the reference count for the group only")
-
-
-def test_p_is_that_of_sign_flips_over_the_pictures() -> None:
-    totals = regions(0.1, pictures=8)
-    (cell,) = cells_of(totals)
-    changes = [
-        a.mean - b.mean for a, b in zip(cell.groups["corner"], cell.groups["other"], strict=True)
-    ]
-    assert row(totals).p == pytest.approx(sign_flip_p(changes))

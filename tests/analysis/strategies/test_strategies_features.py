@@ -53,7 +53,6 @@ def test_size_does_not_count_only_shape() -> None:
         for number, (text, value) in enumerate(zip(texts, values, strict=True))
     )
     assert sample.words == ("a", "b", "c")
-    assert sample.bags is not None
     assert sample.bags.toarray().tolist() == [[1, 2, 0], [10, 20, 0], [0, 1, 1]]
     points = sample.points()
     assert np.allclose(points[0], points[1])

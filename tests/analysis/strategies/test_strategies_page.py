@@ -8,6 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 from everyday import only
+from plain_records import new_outcome
 from report_samples import Visible, stored_run, text_attribution, tokens_of, write_picture
 from test_strategies_discover import picture_run
 
@@ -16,7 +17,6 @@ from transexplain.reports import STRATEGY_REPORTS
 from transexplain.reports.strategies_page import render, schema
 from transexplain.reports.strategies_report import StrategyReport, percent, strategy_report
 from transexplain.store.database import Database
-from transexplain.types.items import ItemOutcome
 from transexplain.types.plans import ModelRef
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
@@ -33,13 +33,12 @@ def text_run(db: Database, *, attack: str = "") -> str:
         tokens = tokens_of(text)
         noise = rng.normal(0.0, 0.1, len(tokens)) + 0.1
         values = [value + (one.text == word) for one, value in zip(tokens, noise, strict=True)]
-        outcome = ItemOutcome(
+        outcome = new_outcome(
             item_id=f"row{attack}-{index}",
             index=index,
             label=f"good{attack}",
             predicted=f"good{attack}",
             logits=(0.0, 1.0),
-            truncated=False,
             positions=len(tokens),
             text=text,
         )
@@ -62,10 +61,8 @@ def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:
     found = report(db, text_run(db))
     flagged = [line.text for line in found.headline if line.kind == "flagged"]
     assert len(flagged) == 1
-    assert "looks like a shortcut. In its 12 texts, " in flagged[0]
-    assert (
-        "the word \u201cmark\u201d, which is in 100\u00a0% of them and in 4.0\u00a0%" in flagged[0]
-    )
+    assert "shortcut. In" in flagged[0]
+    assert "100\xa0% of them" in flagged[0]
     text = Visible(render(found)).text
     for expected in (flagged[0], "300 texts, all of them", "looks like a shortcut", "the mark is"):
         assert expected in text, expected
