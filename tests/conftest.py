@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import uuid
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,23 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
     # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
-    if part := config.getoption("part"):
-        number, parts = map(int, part.split("/"))
-        other = [item for item in items if _part_of(item, parts) != number]
-        config.hook.pytest_deselected(items=other)
-        items[:] = [item for item in items if _part_of(item, parts) == number]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """An option for machines that are too slow for all exhaustive tests, see .ci/run."""
-    parser.addoption("--part", default="", help="2/3: the second of three parts of the tests")
-
-
-def _part_of(item: pytest.Item, parts: int) -> int:
-    """The part that a test is in, from 1 on; a file with `IN_ONE_PART` is in one as a whole."""
-    whole = getattr(getattr(item, "module", None), "IN_ONE_PART", False)
-    name = item.nodeid.partition("::")[0] if whole else item.nodeid
-    return zlib.crc32(name.encode()) % parts + 1
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,7 +43,6 @@ from transexplain.store.part_summary import summary_of
 from transexplain.store.part_writing import part_rows
 from transexplain.store.revisions import open_database
 
-IN_ONE_PART = True  #: its fixtures run benchmarks that take minutes
 ROOT = Path(__file__).resolve().parents[1]
 AIMS = {"lrp": 1.9, "attnlrp": 2.4, "lrp-gamma": 4.0, "chefer-lrp": 6.0}
 CAPTUM = {"captum input x gradient", "captum integrated gradients"}

@@ -104,6 +104,7 @@ def test_versions_are_within_the_bounds_and_those_that_the_step_of_ci_is_for(
 
 def test_the_short_tests_are_there_and_reach_every_layer() -> None:
     lines = (ROOT / ".ci" / "short").read_text(encoding="utf-8").splitlines()
+    assert {*(ROOT / ".ci" / "short-python").read_text(encoding="utf-8").split()} <= {*lines}
     for path, _, name in (line.partition("::") for line in lines):
         assert (ROOT / path).exists(), path
         assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name

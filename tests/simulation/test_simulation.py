@@ -12,6 +12,7 @@ from transexplain.store.database import Database
 SCHEDULES = int(os.environ.get("TRANSEXPLAIN_SCHEDULES", "1"))
 
 
+@pytest.mark.schedules
 @pytest.mark.parametrize("weather", only("deadly", of=WEATHERS))
 def test_promises_hold_in_every_schedule(db: Database, weather: str) -> None:
     for seed in range(SCHEDULES):
