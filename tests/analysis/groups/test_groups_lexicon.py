@@ -188,7 +188,7 @@ def test_the_lexicons_that_come_with_the_software(name: str) -> None:
 
 def test_an_unknown_shipped_lexicon_names_those_there_are() -> None:
     known = "builtin:gender, builtin:nationality, builtin:religion"
-    with pytest.raises(LexiconError, match=f"no lexicon builtin:names; known: {known}"):
+    with pytest.raises(LexiconError, match=f"builtin:names; known: {known}"):
         load_lexicon("builtin:names")
 
 

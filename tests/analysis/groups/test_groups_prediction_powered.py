@@ -4,11 +4,14 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mixed_samples import Corpus, corpus, paired
 
+from benchmarks.prediction_powered import parameters, study, table
+from benchmarks.prediction_powered_data import Population
 from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.intervals import one_sample
 from transexplain.analysis.groups.mixed_audits import (
@@ -294,3 +297,38 @@ def test_any_order_of_merging_gives_the_same(parts: list[ExactSample], draw: ran
 def test_a_plain_run_keeps_nothing() -> None:
     assert "exact" not in ControlResults().to_json()
     assert ControlResults.from_json(ControlResults().to_json()).exact is None
+
+
+# ---- the benchmark of corrected group means, on simulated relevance
+
+
+def made(relevance: np.ndarray) -> Population:
+    rows = len(relevance)
+    return Population(
+        item=np.arange(rows),
+        key=np.arange(rows) % 12,
+        relevance=relevance,
+        names=tuple((group, f"{group}{number}") for group in "AB" for number in range(6)),
+        rows=rows,
+    )
+
+
+def test_the_study_counts_what_intervals_hold() -> None:
+    draw = np.random.default_rng(3)
+    exact = draw.normal(0.2, 0.3, 600)
+    cheap = exact + draw.normal(0.5, 0.05, 600)
+    means, differences = study(made(cheap), made(exact), 0.3, 40, 10)
+    assert set(means) == set(differences) == {"A", "B"}
+    for found in means.values():
+        assert found.used == 40
+        assert found.covered >= 34
+        assert found.width < 0.6 * found.alone_width
+    shown = table(means, differences, 40)
+    assert shown.count("\n") == 4 and "| all |" in shown
+
+
+def test_parameters_are_yaml() -> None:
+    found = parameters(["gamma=0.25", "steps=8", "explainer=a=b.te"])
+    assert found == {"gamma": 0.25, "steps": 8, "explainer": "a=b.te"}
+    with pytest.raises(ValueError, match="NAME=VALUE, and this"):
+        parameters(["steps"])
