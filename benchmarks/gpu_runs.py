@@ -21,7 +21,7 @@ from benchmarks.engine_models import Setting, build
 from benchmarks.gpu_shapes import last_rate
 from benchmarks.gpu_sheet import Figures, Sheet
 from benchmarks.pipeline_log import measured, prepare_log
-from transexplain.explaining.portions import read_together
+from transexplain.explaining.explain_request import read_together
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.store.revisions import open_database
 

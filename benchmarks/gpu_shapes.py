@@ -21,13 +21,12 @@ from benchmarks.engine_models import Setting
 from benchmarks.gpu_clock import timed
 from benchmarks.gpu_sheet import Figures, Sheet
 from benchmarks.gpu_steps import Shape, of_shape
-from transexplain.engine.batch_shapes import bucket_of
 from transexplain.engine.compiled import compiled
 from transexplain.engine.propagate import propagate
-from transexplain.engine.steps import Steps
+from transexplain.engine.steps import Steps, bucket_of
 from transexplain.engine.traced import fixed_shapes
 from transexplain.explaining.batch_sizes import token_batches
-from transexplain.explaining.portions import read_together
+from transexplain.explaining.explain_request import read_together
 
 BATCHES, START, DYNAMIC = "batches", "tracing and compiling", "one graph for all lengths"
 _ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ from benchmarks.gpu_clock import on_card, timed, wait
 from benchmarks.gpu_sheet import Figures, Sheet
 from transexplain.engine.compiled import compiled, on_device
 from transexplain.engine.needed_work import with_value_gradients
-from transexplain.engine.recurring import Step
+from transexplain.engine.replay import Step
 from transexplain.engine.traced import Traced, traced
 from transexplain.methods.at_input_layer import features_at
 from transexplain.methods.relevance import rules_of, step_of

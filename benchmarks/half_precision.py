@@ -28,11 +28,9 @@ import transexplain as te
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard
-from transexplain.engine.batch_shapes import bucket_of
 from transexplain.engine.compiled import compiled, on_device
-from transexplain.engine.recurring import Passes, Step
-from transexplain.engine.replay import TracedStep
-from transexplain.engine.steps import Steps
+from transexplain.engine.replay import Passes, Step, TracedStep
+from transexplain.engine.steps import Steps, bucket_of
 from transexplain.models.calling import torch_dtype
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.settings import Settings

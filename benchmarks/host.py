@@ -42,7 +42,7 @@ from benchmarks.pipeline import SHARED
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import Prepared
 from transexplain.data.shard_reader import read_shard
-from transexplain.explaining import portions
+from transexplain.explaining import explain_request
 from transexplain.models.invariance import invariance_of
 from transexplain.settings import Settings
 from transexplain.store import runs
@@ -100,7 +100,7 @@ def _run(
     with (
         open_database(url, upgrade=True) as db,
         timed_stages() if timed else nullcontext(Stopwatch()) as stages,
-        mock.patch.object(portions, "READ_TOGETHER", portions.READ_FOR_A_CARD),
+        mock.patch.object(explain_request, "READ_TOGETHER", explain_request.READ_FOR_A_CARD),
         mock.patch.object(claim_to_commit, "device_class", lambda device: "gpu"),
     ):
         before = _size(db)

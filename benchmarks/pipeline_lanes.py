@@ -17,7 +17,7 @@ from orchestrator.plan import Prepared
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request
 from transexplain.explaining.batch_sizes import token_batches
-from transexplain.explaining.portions import read_together
+from transexplain.explaining.explain_request import read_together
 from transexplain.methods import bound
 from transexplain.settings import Settings
 from transexplain.store import runs

@@ -29,17 +29,16 @@ from benchmarks.report_rows import Corpus, moved, shard_of
 from benchmarks.services import end_cleanly, own_database
 from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.report_section import merged
-from transexplain.reports.sections.failed_items import failures
 from transexplain.reports.sections.gallery_items import collect
 from transexplain.reports.sections.group_section import groups_of
-from transexplain.reports.sections.item_fates import counts_of
-from transexplain.reports.sections.relevance_conserved import conservation_of
+from transexplain.reports.sections.item_fates import counts_of, failures
+from transexplain.reports.sections.measured_faithfulness import conservation_of
 from transexplain.reports.summary import GALLERY
 from transexplain.reports.survey import choose, survey
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.database import Database
-from transexplain.store.recorded import recorded_shards
+from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.results import write_rows
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import item, result_part, shard, shard_aggregate

@@ -14,7 +14,7 @@ from transexplain.data.shard_reader import items_per_shard
 from transexplain.explaining import Explained
 from transexplain.randomness import generator
 from transexplain.store import part_columns as col
-from transexplain.store.item_columns import rows_of
+from transexplain.store.part_fields import rows_of
 from transexplain.store.part_summary import summary_of
 from transexplain.store.part_writing import packed
 from transexplain.types.items import (

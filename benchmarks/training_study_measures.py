@@ -16,9 +16,8 @@ def measure(out: Path, kind: str, trained: Any) -> dict[str, Any]:
     import transexplain as te
     from transexplain.data.snapshot import prepare
     from transexplain.training.examples import read_examples
-    from transexplain.training.explainer_training import taught_by
-    from transexplain.training.objective import classified
-    from transexplain.training.teaching import Teacher, agreement_of
+    from transexplain.training.explainer_training import Teacher, agreement_of, taught_by
+    from transexplain.training.optimisation import classified
     from transexplain.types.plans import DatasetSpec
     from transexplain.types.scores import MethodSpec
 

@@ -23,7 +23,7 @@ import transexplain as te
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import TransExplainError
-from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
+from transexplain.evaluating.metrics.map_metrics import sensitivity_between
 from transexplain.methods import METHODS
 from transexplain.types.plans import DatasetSpec, Shard
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from orchestrator.dispatch.queue import check_broker
 from orchestrator.schedule import signed_post
-from transexplain.addresses import check_broker_url, shown_url, without_secrets
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from transexplain.text.addresses import check_broker_url, shown_url, without_secrets
 
 #: ports that nobody listens at, and addresses that nobody has
 DATABASES = (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transexplain.atomic_write import atomic_file, atomic_folder, put_in_place, temporary_file
+from transexplain.files.atomic_write import atomic_file, atomic_folder, put_in_place, temporary_file
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tiny_models import bert, wordpiece
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, TargetError
-from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
+from transexplain.evaluating.metrics.map_metrics import sensitivity_between
 from transexplain.methods import METHODS, facts_of
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Compared

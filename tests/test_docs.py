@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import transexplain
-from orchestrator.cli.verb_table import GROUPS, VERBS
-from orchestrator.monitoring.exported_metrics import METRICS as FLEET_METRICS
+from orchestrator.cli.command_line import GROUPS, VERBS
+from orchestrator.monitoring.fleet_metrics import METRICS as FLEET_METRICS
 from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
 from transexplain.evaluating.metrics import METRICS
 from transexplain.methods import METHODS

@@ -5,8 +5,8 @@ import sys
 import threading
 from pathlib import Path
 
-from transexplain.error_frames import LONGEST, frames_of_thread, keep_frames, traceback_of
 from transexplain.errors import DataSourceError, ItemError
+from transexplain.text.error_frames import LONGEST, frames_of_thread, keep_frames, traceback_of
 
 SECRET = "Ann Smith, 4111-1111"
 

@@ -14,7 +14,7 @@ from command_line_here import run_here
 from safetensors.torch import load_file
 
 import transexplain as te
-from orchestrator.spec.model_section import absolute_model
+from orchestrator.spec.data_section import absolute_model
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
 from transexplain.explaining import answer_loop
 from transexplain.models.language_model import LanguageModel

@@ -16,7 +16,7 @@ from transexplain.engine.steps import Steps
 from transexplain.engine.traced import Traced
 from transexplain.explaining import Explained, Request, batch_sizes, explain_items
 from transexplain.explaining.batch_sizes import is_out_of_memory
-from transexplain.explaining.portions import portions, screened
+from transexplain.explaining.explain_request import portions, screened
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import ItemFailure
 from transexplain.types.observer import Caution
@@ -73,7 +73,7 @@ def explained(model: LoadedModel, texts: list[str], **options: Any) -> list[Expl
 def test_a_shortage_is_met_once(error: Callable[[], Exception], monkeypatch, freed: list[int]):
     model, sizes = model_with_room(10**9, error)
     wanted = explained(model, TEXTS)
-    monkeypatch.setattr("transexplain.explaining.portions.READ_TOGETHER", {"text": 4})
+    monkeypatch.setattr("transexplain.explaining.explain_request.READ_TOGETHER", {"text": 4})
     model, sizes = model_with_room(2, error)
     explained(model, TEXTS[:1])  # what the model does not depend on is measured before
     sizes.clear()
@@ -88,7 +88,7 @@ def test_a_shortage_is_met_once(error: Callable[[], Exception], monkeypatch, fre
 
 
 def test_other_errors_leave_the_batches_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transexplain.explaining.portions.READ_TOGETHER", {"text": 4})
+    monkeypatch.setattr("transexplain.explaining.explain_request.READ_TOGETHER", {"text": 4})
     model, sizes = model_with_room(2, lambda: RuntimeError("bad luck"))
     found = explained(model, TEXTS)
     assert sizes.count(4) == 2

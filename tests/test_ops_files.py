@@ -13,7 +13,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from orchestrator.monitoring.exported_metrics import METRICS
+from orchestrator.monitoring.fleet_metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 ALERTS = yaml.safe_load((ROOT / "ops" / "alerts.yml").read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from transexplain import interpreter
-from transexplain.explaining import other_thread as module
-from transexplain.explaining.other_thread import OtherThread
+from transexplain.explaining import staged_items as module
+from transexplain.explaining.staged_items import OtherThread
 from transexplain.interpreter import few_collections, short_turns
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain import parsing
-from transexplain.parsing import (
+from transexplain.text import parsing
+from transexplain.text.parsing import (
     DEEPEST,
     UnreadableError,
     read_json,

@@ -20,7 +20,7 @@ from typer.main import get_command
 
 import transexplain
 from orchestrator.cli.command_line import app
-from orchestrator.monitoring.readiness import READY_PATH
+from orchestrator.monitoring.probes import READY_PATH
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

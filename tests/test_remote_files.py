@@ -19,19 +19,19 @@ from faulty_s3 import BUCKET, FaultyS3
 from gcp_storage_emulator.server import create_server
 
 from transexplain.errors import ConfigurationError, ObjectStoreError, RemoteFileError
-from transexplain.remote_batches import write_all
-from transexplain.remote_files import (
+from transexplain.files.remote_files import (
     RangeReader,
     check_url,
     delete,
     info,
+    is_url,
     matching,
     read,
     read_range,
     under,
     write,
+    write_all,
 )
-from transexplain.remote_stores import is_url
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +304,7 @@ def test_files_are_made_no_further_ahead_than_a_few_are_written(monkeypatch) -> 
             ahead.append(number - len(written))
             yield f"memory://{number}", b""
 
-    monkeypatch.setattr("transexplain.remote_batches.write", write)
+    monkeypatch.setattr("transexplain.files.remote_files.write", write)
     write_all(files())
     assert len(written) == 200
     assert max(ahead) < 50

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from transexplain.errors import ConfigurationError
-from transexplain.local_paths import local_path
-from transexplain.remote_stores import check_address, is_url
+from transexplain.files.local_copies import cache_dir
+from transexplain.files.remote_files import check_address, is_url
 
 #: `auto`: steps that recur are traced and replayed; `eager`: never
 StepPolicy = Literal["auto", "eager"]
@@ -90,13 +90,6 @@ def step_policy() -> StepPolicy:
         if found == policy:
             return policy
     raise ConfigurationError(f"TRANSEXPLAIN_STEPS={found!r} is none of {', '.join(policies)}")
-
-
-def cache_dir() -> Path:
-    """Folder of this machine for what can be fetched or made again: `TRANSEXPLAIN_CACHE_DIR`."""
-    given = _env("CACHE_DIR", "")
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "transexplain"
-    return local_path(given or usual)
 
 
 def secret(name: str) -> str | None:

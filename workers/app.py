@@ -18,12 +18,11 @@ from celery import Celery
 from celery.app.defaults import SETTING_KEYS
 from kombu import Exchange, Queue
 
-from transexplain.addresses import check_broker_url
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
-from workers.control_guard import EVENTS
+from transexplain.text.addresses import check_broker_url
 from workers.guarded_connections import GuardedAmqp, OnRefused, log_refusal
-from workers.message_guard import Refusal
+from workers.message_guard import EVENTS, Refusal
 from workers.queue_names import queues_for
 
 #: what beat calls: name of the task -> seconds

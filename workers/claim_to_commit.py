@@ -33,14 +33,14 @@ from typing import TYPE_CHECKING, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.data.shard_reader import ids_of
-from transexplain.error_frames import traceback_of
 from transexplain.errors import DatabaseError, FencedError
 from transexplain.interpreter import few_collections
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.recorded import failure_kinds
+from transexplain.store.noteworthy import failure_kinds
 from transexplain.store.runs import Claim
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AuditPlan, ShardResult, device_class
 from workers import fresh_process, logs, tracing
@@ -49,8 +49,7 @@ from workers.fair_turns import FairTurns
 from workers.fresh_process import Death, FreshProcessDiedError, Job
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
-from workers.read_ahead import ReadAhead, Waiting
-from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
+from workers.reader_pool import ReadAhead, ReaderDiedError, ReaderPool, Waiting, host_processes
 from workers.shard_work import PreparedShard, compute, model_for, prepare
 from workers.work_meter import WorkMeter
 

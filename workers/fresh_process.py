@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from transexplain.data.shard_reader import ids_of
-from transexplain.error_frames import frames_of_thread
 from transexplain.errors import InfrastructureError
+from transexplain.text.error_frames import frames_of_thread
 from transexplain.types.observer import Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs

@@ -27,7 +27,7 @@ from redis import StrictRedis
 from redis.exceptions import ResponseError
 
 from transexplain.errors import ConfigurationError
-from workers import control_guard, message_guard
+from workers import message_guard
 from workers.message_guard import Refusal, ShardMessage, shown
 
 log = logging.getLogger(__name__)
@@ -133,8 +133,8 @@ class _RedisClient(_Mending, redis.PrefixedStrictRedis):  # type: ignore[misc]  
 
 
 def _reframed(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
-    if control_guard.is_control(queue):
-        return control_guard.read_control_frame(queue, frame)
+    if message_guard.is_control(queue):
+        return message_guard.read_control_frame(queue, frame)
     read = message_guard.read_frame(frame)
     if isinstance(read, Refusal):
         return read
@@ -191,7 +191,7 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
         if payload["type"] not in (b"message", b"pmessage", "message", "pmessage"):
             return payload
         exchange = bytes_to_str(payload["channel"]).rpartition("/")[0] or payload["channel"]
-        read = control_guard.read_control_frame(bytes_to_str(exchange), payload["data"])
+        read = message_guard.read_control_frame(bytes_to_str(exchange), payload["data"])
         if isinstance(read, Refusal):
             self.on_refused(read)
             read = b""
@@ -221,7 +221,7 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
         self, queue: str = "", *args: Any, callback: Any = None, **kwargs: Any
     ) -> Any:
         """As py-amqp's; `callback` is not called with what is refused."""
-        is_control = control_guard.is_control(queue)
+        is_control = message_guard.is_control(queue)
         deliver = (
             partial(self._deliver_control, callback, queue)
             if is_control
@@ -231,7 +231,7 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
 
     def _deliver_control(self, callback: Callable[[Any], None], queue: str, message: Any) -> None:
         sent = message.properties
-        read = control_guard.read_control(
+        read = message_guard.read_control(
             queue,
             message.body or b"",
             content_type=sent.get("content_type"),

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from transexplain.error_frames import frames_of_thread
 from transexplain.errors import DatabaseError
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
+from transexplain.text.error_frames import frames_of_thread
 from workers import logs
 from workers.work_meter import WorkMeter
 

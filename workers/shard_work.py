@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transexplain.auditing.text_guard import Guard, guard_of
+from transexplain.auditing.text_redaction import Guard, guard_of
 from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import InfrastructureError

@@ -2,7 +2,7 @@
 
 from markdown_text import code, table
 
-from orchestrator.monitoring.exported_metrics import METRICS, MetricFacts
+from orchestrator.monitoring.fleet_metrics import METRICS, MetricFacts
 
 _LIVES = {
     "stays": "never",

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from transexplain.errors import ItemError
 from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.method_table import Cost, Parameters
-from transexplain.methods.perturbation import Estimate, explain_presence
-from transexplain.methods.presence import Baseline, Presence
+from transexplain.methods.presence import Baseline, Estimate, Presence, explain_presence
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import PatchGrid
 

@@ -15,8 +15,8 @@ from fuzz.guard import promise
 from transexplain.analysis.groups.merged_aggregates import merged_aggregates
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ItemError
-from transexplain.store.codec import decode_all, encode_all
 from transexplain.store.columns import AnyText, JsonText, PackedJson
+from transexplain.store.part_fields import decode_all, encode_all
 from transexplain.store.runs import plan_from_json, plan_to_json
 
 _DIALECT = sqlite.dialect()

@@ -7,11 +7,11 @@ the first `:` behind the scheme and the last `@`, and in the value of an option 
 import re
 
 from fuzz.guard import promise
-from orchestrator.schedule import signed_post, verdict_mail
-from transexplain.addresses import shown_url
+from orchestrator.schedule import notices, signed_post
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings
 from transexplain.store.database import Database
+from transexplain.text.addresses import shown_url
 from workers.app import make_app
 
 #: letters and digits only, so that every form of quoting leaves it as it is
@@ -52,7 +52,7 @@ def _used(kind: bytes, url: str) -> str:
         signed_post.check(url)
         return signed_post.shown(url)
     if kind == b"smtp":
-        server = verdict_mail.read_server(url)
+        server = notices.read_server(url)
         return f"{server.shown} {server!r}"
     if kind == b"database":
         database = Database(url)

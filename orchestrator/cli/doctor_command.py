@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.shown_explanations import ledger_line
-from orchestrator.spec.model_section import ModelOption, require_local_model
+from orchestrator.spec.data_section import ModelOption, require_local_model
 from orchestrator.spec.spec_document import parameters
 
 if TYPE_CHECKING:

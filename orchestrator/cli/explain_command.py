@@ -8,8 +8,15 @@ import typer
 
 import transexplain as te
 from orchestrator.cli import options as opt
-from orchestrator.cli.every_method import compared, print_all, write
-from orchestrator.cli.shown_explanations import Form, emit, form_of, show
+from orchestrator.cli.shown_explanations import (
+    Form,
+    compared,
+    emit,
+    form_of,
+    print_all,
+    show,
+    write,
+)
 from orchestrator.spec.audit_spec import (
     JoinOption,
     LongTextOption,
@@ -18,7 +25,7 @@ from orchestrator.spec.audit_spec import (
     WindowOption,
     overrides_of,
 )
-from orchestrator.spec.model_section import require_local_model
+from orchestrator.spec.data_section import require_local_model
 from orchestrator.spec.spec_document import parameters
 from transexplain.errors import ConfigurationError
 from transexplain.methods import METHODS

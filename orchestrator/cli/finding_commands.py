@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transexplain.analysis.groups.paired_runs import GroupShift
     from transexplain.reports.runs_compared import DriftSummary
     from transexplain.reports.runs_compared.comparison_records import AnswerChanges
-    from transexplain.reports.verdict_changes import RateChange, VerdictChange
+    from transexplain.reports.verdict_words import RateChange, VerdictChange
     from transexplain.store.database import Database
     from transexplain.types.items import Mention
     from transexplain.types.plans import AuditRun
@@ -50,7 +50,7 @@ def compare(
     """Compare two runs over the same data, item by item and entity by entity."""
     from orchestrator.dispatch import finish
     from transexplain.reports.runs_compared import compare_runs
-    from transexplain.reports.runs_compared.comparison_formats import render_json
+    from transexplain.reports.runs_compared.comparison_summary import render_json
 
     with opt.open_store(opt.settings_with(db)) as store:
         before = run_a if run_a != _PREVIOUS else _before(store, run_b)
@@ -270,8 +270,7 @@ def strategies(
     """Cluster a run's explanations class by class; point out what looks like a shortcut."""
     from orchestrator.dispatch import finish
     from transexplain.analysis.strategies.discover_strategies import discover
-    from transexplain.reports.strategies_page import render_json
-    from transexplain.reports.strategies_report import strategy_report
+    from transexplain.reports.strategies_report import render_json, strategy_report
 
     with opt.open_store(opt.settings_with(db)) as store:
         found = discover(store, run_id, target=target, class_name=class_, sample=sample)

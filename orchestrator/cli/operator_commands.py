@@ -156,10 +156,10 @@ def check(*, db: opt.DatabaseUrl = None) -> None:
 
 def maintain(*, ahead: Ahead = _AHEAD, db: opt.DatabaseUrl = None) -> None:
     """Make the partitions of this month and the next ones (PostgreSQL, as the tables' owner)."""
-    from transexplain.store import partitions
+    from transexplain.store import upkeep
 
     with opt.open_store(opt.settings_with(db)) as store:
-        if not partitions.supported(store):
+        if not upkeep.supported(store):
             typer.echo("SQLite has no partitions: nothing to do")
         elif not _maintain(store, ahead):
             typer.echo("every partition is there")
@@ -255,17 +255,17 @@ def grant_read(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Let a role read results and progress, but no texts (PostgreSQL, as the tables' owner)."""
-    from transexplain.store import read_roles
+    from transexplain.store import upkeep
 
     with opt.open_store(opt.settings_with(db)) as store:
-        read_roles.grant_read(store, role, texts=texts)
+        upkeep.grant_read(store, role, texts=texts)
     typer.echo(f"{role} may read results and progress{', and every item' if texts else ''}")
 
 
 def _maintain(store: "Database", ahead: int) -> bool:
-    from transexplain.store import partitions
+    from transexplain.store import upkeep
 
-    made = partitions.maintain(store, ahead)
+    made = upkeep.maintain(store, ahead)
     if made:
         typer.echo(f"partitions made: {', '.join(month.name for month in made)}")
     return bool(made)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 import typer
 
 from transexplain.errors import ConfigurationError
-from transexplain.remote_paths import any_path
+from transexplain.files.paths import any_path
 from transexplain.settings import Settings, processes_of
 
 if TYPE_CHECKING:
     from orchestrator.dispatch.executors import Executor
     from orchestrator.serve.live_desk import LiveSettings
-    from transexplain.remote_paths import AnyPath
+    from transexplain.files.paths import AnyPath
     from transexplain.store.database import Database
     from transexplain.types.plans import Modality
 

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
-from transexplain.remote_paths import write_whole
+from transexplain.files.paths import write_whole
 from transexplain.reports.exports import EXPORTS
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options as opt
+from orchestrator.cli.fleet_commands import MostWorkers, Priority, Share, settings_of
 from orchestrator.cli.progress import RunDisplay, json_line, run_progress
-from orchestrator.cli.queue_commands import MostWorkers, Priority, Share, settings_of
 from orchestrator.spec.audit_spec import (
     load_spec,
 )
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from transexplain.store.database import Database
     from transexplain.store.runs import RunProgress
     from transexplain.types.plans import Task as AuditTask
+from typing import TYPE_CHECKING
 
+from orchestrator.spec.audit_spec import (
+    overrides_of,
+)
+from transexplain.settings import Settings
+
+if TYPE_CHECKING:
+    from orchestrator.dispatch.executors import Executor
+    from orchestrator.plan.audit_plan import Prepared
+from orchestrator.spec.audit_spec import NameOption
 
 Work = Callable[[RunDisplay, Event], None]
 _FAILED_ITEMS = 3  #: exit code of a run with failed items above its tolerance
@@ -40,7 +50,7 @@ def validate(
     set_: opt.Set = None,
 ) -> None:
     """Check an audit without running it: every row, labels, mentions, one item explained."""
-    from orchestrator.plan.data_check import check_data
+    from orchestrator.plan.audit_plan import check_data
 
     prepared = prepare(spec, overrides, set_, Settings.from_environment().planning_only())
     plan = prepared.plan
@@ -269,7 +279,7 @@ def retry(  # noqa: PLR0913 - the options of a command line
 def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
     """Refuse to work here without the run's key, hook or model; workers refuse by themselves."""
     from orchestrator.dispatch.executors import LocalProcesses
-    from transexplain.auditing.text_guard import guard_of
+    from transexplain.auditing.text_redaction import guard_of
     from transexplain.store import runs
 
     if not isinstance(executor, LocalProcesses):
@@ -287,7 +297,7 @@ def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
             f"run {run_id} explains the model {source}, which is not there; put it back in that "
             "place and try again. Nothing was changed"
         )
-    from transexplain.provenance.input_faults import model_faults  # with torch: not for a queue
+    from transexplain.provenance.verify import model_faults  # with torch: not for a queue
 
     if plan.model.files and (faults := model_faults(plan.model)):
         raise ConfigurationError(
@@ -341,7 +351,7 @@ def worked_on(
     """The work of an executor on a run; `model` is loaded already."""
 
     def work(display: RunDisplay, stop: Event) -> None:
-        from orchestrator.dispatch.run_reports import Reports
+        from orchestrator.dispatch.stopping import Reports
 
         report = Reports(display.items, display.checks, opt.warn)
         executor.work(store, run_id, report=report, stop=stop, model=model)
@@ -395,3 +405,188 @@ def work_and_report(
         if output == "quiet":
             opt.warn(f"{headline[0].text} That is beyond the tolerance; {paths[0]} lists them.")
         raise typer.Exit(code)
+
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="a metric, may be repeated; or `all`; default: usual ones"),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", help="replacement of hidden positions: mask, unk, mean, blur, ..."),
+]
+Items = Annotated[
+    int | None,
+    typer.Option(
+        "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
+    ),
+]
+
+OnQueue = Annotated[
+    bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")
+]
+TableDir = Annotated[
+    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the tables are written")
+]
+
+
+def evaluate(  # noqa: PLR0913 - the options of a command line
+    spec: opt.SpecPath = None,
+    *,
+    overrides: opt.EvaluationOverrides,
+    method: Methods = None,
+    metric: Metrics = None,
+    baseline: Baseline = None,
+    items: Items = None,
+    set_: opt.Set = None,
+    chosen: opt.Chosen,
+    host_processes: opt.HostProcesses = None,
+    queue_: OnQueue = False,
+    db: opt.DatabaseUrl = None,
+    report_dir: TableDir = Path("evaluations"),
+    output: opt.OutputMode,
+) -> None:
+    """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
+    settings = opt.settings_with(db, host_processes)
+    executor = chosen.made(settings, queue=queue_)
+    executor.check()
+    overrides |= overrides_of(
+        items=items or None,
+        methods=_method_names(method),
+        metrics=_method_names(metric),
+        baseline=_token(baseline),
+    )
+    if items == 0:
+        set_ = [*(set_ or ()), "data.sample=null"]
+    prepared = prepare(spec, overrides, set_, settings, task="evaluation")
+    _measure(prepared, settings, executor, report_dir, output)
+
+
+def _measure(
+    prepared: "Prepared",
+    settings: Settings,
+    executor: "Executor",
+    report_dir: opt.Place,
+    output: opt.Output,
+) -> None:
+    """Create the run and drive it to its end."""
+    from orchestrator.spec.evaluation_section import evaluation_estimate
+    from transexplain.store import runs
+
+    if output == "bar" and (cost := evaluation_estimate(prepared.plan)):
+        typer.echo(cost.summary_text())
+    with opt.open_store(settings) as store:
+        run_id = runs.create(store, prepared.plan, prepared.shards, place=prepared.place)
+        work = worked_on(executor, store, run_id, prepared.model)
+        work_and_report(store, run_id, work, report_dir, output)
+
+
+def _method_names(given: list[str] | None) -> list[str] | str | None:
+    """The given names, or `all`; None: nothing was given."""
+    if not given:
+        return None
+    return "all" if given == ["all"] else given
+
+
+def _token(given: str | None) -> str | int | None:
+    """The name of a baseline, or the id of a token."""
+    return int(given) if given is not None and given.isdigit() else given
+
+
+File = Annotated[
+    str, typer.Argument(help="jsonl or parquet file or glob; docs/how-to/import.md has its columns")
+]
+Lexicons = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lexicon",
+        help="entity groups: yaml, json, csv or tsv file, or builtin:gender and such; may be "
+        "repeated",
+    ),
+]
+Reference = Annotated[
+    str | None, typer.Option("--reference", help="reference group; default: all others")
+]
+Practical = Annotated[
+    float | None,
+    typer.Option("--practical", help="smallest difference that matters, in the unit of the scores"),
+]
+Slice = Annotated[
+    str | None, typer.Option("--slice", help="column that the statistics are also split by")
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="which column is which, e.g. --column scores=attr; repeatable"),
+]
+Classes = Annotated[
+    str | None, typer.Option("--classes", help="class names by index, e.g. negative,positive")
+]
+Unit = Annotated[
+    str, typer.Option("--unit", help="unit of the scores: logits, unit_relevance or score")
+]
+MethodName = Annotated[
+    str, typer.Option("--method-name", help="what the attributions were made with")
+]
+ModelName = Annotated[str, typer.Option("--model-name", help="what the report calls the model")]
+
+
+def import_(  # noqa: PLR0913 - the options of a command line
+    file: File,
+    *,
+    lexicon: Lexicons = None,
+    reference: Reference = None,
+    practical: Practical = None,
+    slice_: Slice = None,
+    column: Columns = None,
+    classes: Classes = None,
+    unit: Unit = "logits",
+    method_name: MethodName = "imported",
+    model_name: ModelName = "imported",
+    name: NameOption = None,
+    set_: opt.Set = None,
+    previous: opt.Previous = None,
+    processes: opt.Processes = 1,
+    db: opt.DatabaseUrl = None,
+    report_dir: ReportDir = Path("audits"),
+    output: opt.OutputMode,
+) -> None:
+    """Group statistics and a report over attributions made elsewhere; no model is loaded."""
+    from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+    from transexplain.store import runs
+
+    settings = opt.settings_with(db)
+    groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
+    request = ImportRequest(
+        columns=_columns(column),
+        classes=_split_names(classes),
+        method=method_name,
+        unit=unit,
+    )
+    spec = import_spec(file, overrides_of(name=name, **groups), set_ or (), model_name)
+    prepared = prepare_import(spec, request, settings)
+    for warning in prepared.warnings:
+        opt.warn(warning)
+    with opt.open_store(settings) as store:
+        before = audit_before(store, previous)
+        run_id = runs.create(store, prepared.plan, prepared.shards, before)
+        work = worked_on(opt.local_executor(settings, processes), store, run_id)
+        work_and_report(store, run_id, work, report_dir, output)
+
+
+def _split_names(given: str | None) -> tuple[str, ...]:
+    """Names between commas."""
+    return tuple(one.strip() for one in given.split(",")) if given else ()
+
+
+def _columns(given: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in given or ():
+        meaning, equals, column = pair.partition("=")
+        if not (meaning and equals and column):
+            raise ConfigurationError(f"--column {pair!r} is not meaning=column")
+        found[meaning] = column
+    return found

@@ -81,7 +81,7 @@ def _serve(
     live: "LiveSettings | None",
     reports: bool,
 ) -> None:
-    from orchestrator.monitoring.broker_queues import BrokerQueues
+    from orchestrator.monitoring.probes import BrokerQueues
     from orchestrator.serve.live_desk import LiveDesk
     from orchestrator.serve.server import serve_pages
     from transexplain.settings import secret

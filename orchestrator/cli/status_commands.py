@@ -15,15 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.queue_commands import place_text
+from orchestrator.cli.fleet_commands import place_text
 from transexplain.errors import ConfigurationError
 from transexplain.store import fleet_state, runs
 from transexplain.store.database import Database
-from transexplain.store.device_times import device_times
-from transexplain.store.fleet_state import WorkerStatus
+from transexplain.store.fleet_state import WorkerStatus, device_times
 from transexplain.store.runs import RunProgress
 from transexplain.types.device_time import DeviceTime, together
-from transexplain.types.queue_place import NO_PREFERENCE
+from transexplain.types.plans import NO_PREFERENCE
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database

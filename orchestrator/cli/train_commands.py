@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.spec.audit_spec import NameOption
-from transexplain.local_paths import local_path
+from transexplain.files.paths import local_path
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -55,8 +55,7 @@ def train(
 ) -> None:
     """Fine-tune a classifier in stages; run again after an interruption to go on."""
     from orchestrator.dispatch.stopping import stopping
-    from orchestrator.training_presets import renamed_preset
-    from orchestrator.training_spec import load_training, train_spec
+    from orchestrator.training_spec import load_training, renamed_preset, train_spec
     from transexplain.settings import Settings
 
     overrides = {"output": output, "name": name}

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from transexplain.analysis.groups.matching_sheet import Precision, checked_precisions
 from transexplain.errors import ConfigurationError
+from transexplain.files.paths import AnyPath, write_whole
 from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import Registry
-from transexplain.remote_paths import AnyPath, write_whole
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
 from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.report_records import Summary

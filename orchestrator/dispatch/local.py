@@ -12,8 +12,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from orchestrator.dispatch.run_reports import NOBODY, OnWait, Reports
-from orchestrator.dispatch.stopping import start_ignoring_interrupts, stopping
+from orchestrator.dispatch.stopping import (
+    NOBODY,
+    OnWait,
+    Reports,
+    start_ignoring_interrupts,
+    stopping,
+)
 from transexplain.errors import InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards

@@ -15,12 +15,12 @@ from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
-from orchestrator.dispatch.run_reports import NOBODY, Reports
-from transexplain.addresses import shown_url, without_secrets
+from orchestrator.dispatch.stopping import NOBODY, Reports
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import queueing, runs, shard_blocks, shard_messages
 from transexplain.store.database import Database
+from transexplain.text.addresses import shown_url, without_secrets
 from workers.app import make_app
 from workers.message_guard import TASK
 from workers.queue_names import queue_of

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from transexplain.errors import ConfigurationError, InfrastructureError
 from transexplain.registry import require
 from transexplain.settings import Settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.dispatch import run_actions
 from orchestrator.dispatch.queue import check_broker, follow
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from transexplain.errors import ConfigurationError, InfrastructureError
 from transexplain.store import runs
 from transexplain.store.database import Database

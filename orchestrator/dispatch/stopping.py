@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 INTERRUPTED = 130
 _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
@@ -100,3 +100,20 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 def _say(line: bytes) -> None:
     with suppress(OSError):  # nobody reads it
         os.write(2, _SHOW_CURSOR + b"\n" + line if os.isatty(2) else line)
+
+
+OnWait = Callable[[str], None]
+
+
+class Reports(NamedTuple):
+    """Whom the work on a run reports to."""
+
+    #: the number of items that were finished since the call before
+    items: Callable[[int], None] | None = None
+    #: the number of passes of checks since then, which finish no item; and the share of all
+    #: computing so far that checks took, 0 to 1
+    checks: Callable[[int, float], None] | None = None
+    wait: OnWait | None = None  #: why nothing can be done but to wait for somebody else
+
+
+NOBODY = Reports()

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from orchestrator.spec.spec_document import Strict, explained, yaml_value
 from transexplain.analysis.groups.group_verdicts import Mentioned, Outcomes
 from transexplain.errors import ConfigurationError, reason_of
-from transexplain.parsing import UnreadableError, read_text
+from transexplain.text.parsing import UnreadableError, read_text
 from transexplain.types.findings import Decision
 
 _AsList = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)

@@ -6,16 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from orchestrator.gate.measure_checks import state_of
 from orchestrator.gate.policy import DriftRule, Policy
-from orchestrator.gate.policy_checks import Check, at_least, at_most, checks, finished, not_measured
+from orchestrator.gate.policy_checks import (
+    Check,
+    at_least,
+    at_most,
+    checks,
+    finished,
+    not_measured,
+    state_of,
+)
 from transexplain.errors import ConfigurationError
-from transexplain.remote_paths import AnyPath
+from transexplain.files.paths import AnyPath
 from transexplain.reports.exports.export_run import write_text
 from transexplain.reports.phrasing import named, xml_text
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.summary import summarise
-from transexplain.reports.verdict_changes import newly, rate_sentence
+from transexplain.reports.verdict_words import newly, rate_sentence
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from orchestrator.monitoring.readiness import (
+from orchestrator.monitoring.probes import (
     ALIVE,
     ALIVE_PATH,
     NOT_READY,

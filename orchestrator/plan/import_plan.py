@@ -15,7 +15,7 @@ from transexplain.data.class_names import class_names
 from transexplain.data.shard_reader import items_per_shard, make_shards
 from transexplain.data.snapshot_pieces import published
 from transexplain.data.source_paths import expand
-from transexplain.data.table_columns import LABEL_DEFAULT
+from transexplain.data.table_source import LABEL_DEFAULT
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.dataset_labels import BY_INDEX, label_mapping

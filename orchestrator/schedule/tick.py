@@ -12,13 +12,12 @@ from orchestrator.schedule.fire_times import check, latest
 from orchestrator.schedule.verdict_posts import deliver
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError
-from transexplain.remote_paths import AnyPath
+from transexplain.files.paths import AnyPath
 from transexplain.reports.sql_results import close_forgotten
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Receiver
-from transexplain.store.schedules import Planned, Schedule
+from transexplain.store.schedules import Planned, Receiver, Schedule
 from workers.beat import PeriodicTask
 
 #: seconds after which an audit that could not be prepared is tried again

@@ -8,19 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.schedule import signed_post, verdict_mail
-from orchestrator.schedule.chat_bodies import slack_body, teams_body
-from orchestrator.schedule.notice import Notice, differences, notice_of, trial_notice
+from orchestrator.schedule import notices, signed_post
+from orchestrator.schedule.notices import (
+    Notice,
+    differences,
+    notice_of,
+    slack_body,
+    teams_body,
+    trial_notice,
+)
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError, WebhookError
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.previous_run import Previous, gone, newly
 from transexplain.reports.summary import summarise
-from transexplain.reports.verdict_changes import Difference
-from transexplain.reports.verdict_changes import shown as shown_differences
-from transexplain.store import deliveries
+from transexplain.reports.verdict_words import Difference
+from transexplain.reports.verdict_words import shown as shown_differences
+from transexplain.store import schedules
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Delivery, Receiver
-from transexplain.store.schedules import Schedule
+from transexplain.store.schedules import Delivery, Receiver, Schedule
 
 #: raised when a key changes its meaning or goes
 VERSION = 2
@@ -49,7 +54,7 @@ FORMATS: Mapping[str, Callable[[Verdict], bytes]] = {
 def check_receiver(receiver: Receiver) -> None:
     """Raise ConfigurationError for an address that nothing can be, or must not be, sent to."""
     if receiver.kind == "email":
-        verdict_mail.check_address(receiver.address)
+        notices.check_address(receiver.address)
     else:
         signed_post.check_new(receiver.address)
 
@@ -123,7 +128,7 @@ def deliver(db: Database) -> list[Delivery]:
     """
     taken = []
     made: dict[tuple[str, float], Verdict] = {}
-    while (delivery := deliveries.claim(db, HOLD)) is not None:
+    while (delivery := schedules.claim(db, HOLD)) is not None:
         key = (delivery.schedule, delivery.at)
         try:
             _refuse_too_many(delivery)
@@ -140,7 +145,7 @@ def deliver(db: Database) -> list[Delivery]:
             reason = f"the verdict could not be made: {type(error).__name__}"
             _again(db, delivery, WebhookError(reason))
         else:
-            deliveries.posted(db, delivery)
+            schedules.posted(db, delivery)
             taken.append(delivery)
     return taken
 
@@ -151,7 +156,7 @@ def send(receiver: Receiver, verdict: Verdict, key: str) -> str:
     Raises ConfigurationError for what the environment lacks or does not allow, else WebhookError.
     """
     if receiver.kind == "email":
-        return verdict_mail.send(receiver.address, verdict.notice, signed_post.identity(key))
+        return notices.send(receiver.address, verdict.notice, signed_post.identity(key))
     body = FORMATS[receiver.kind](verdict)
     return signed_post.post(receiver.address, body, key=signed_post.secret(), delivery=key)
 
@@ -208,7 +213,7 @@ def _again(db: Database, delivery: Delivery, error: TransExplainError) -> None:
         *(delivery.schedule, delivery.run_id, delivery.number, delivery.receiver.kind),
         *(delivery.attempts, ATTEMPTS, error),
     )
-    deliveries.not_posted(db, delivery, str(error), wait)
+    schedules.not_posted(db, delivery, str(error), wait)
 
 
 def _wait(attempts: int, error: TransExplainError) -> float | None:

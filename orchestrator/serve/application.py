@@ -8,22 +8,32 @@ from functools import partial
 from typing import Any
 
 from anyio.to_thread import current_default_thread_limiter
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.monitoring.broker_queues import BrokerQueues
+from orchestrator.monitoring.fleet_metrics import FleetCollector
+from orchestrator.monitoring.probes import (
+    ALIVE,
+    ALIVE_PATH,
+    NOT_READY,
+    READY,
+    READY_PATH,
+    BrokerQueues,
+    Readiness,
+    database_check,
+)
 from orchestrator.serve import drawn_pages, openapi
-from orchestrator.serve.access import COOKIE, SESSION_SECONDS, AccessRules
-from orchestrator.serve.asked import Asked, BadQueryError, NotThereError, names_of
-from orchestrator.serve.guard import LOGIN, Guard
+from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessRules, Guard
+from orchestrator.serve.asked import Asked, BadQueryError, NotThereError, RunningCounts, names_of
 from orchestrator.serve.live_desk import LiveDesk
 from orchestrator.serve.live_pages import live_routes
-from orchestrator.serve.monitoring_routes import monitoring_routes
 from orchestrator.serve.operating import Operator, operating_routes
 from orchestrator.serve.own_forms import OwnForms, fields_of
 from orchestrator.serve.page_table import PAGES, Page
@@ -31,12 +41,40 @@ from orchestrator.serve.replies import JSON, START, RefusedError, features_of
 from orchestrator.serve.replies import problem as _problem
 from orchestrator.serve.replies import sent as _sent
 from orchestrator.serve.replies import wants_json as _wants_json
-from orchestrator.serve.running_counts import RunningCounts
 from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.settings import QUEUE
 from transexplain.store.database import Database
 from transexplain.store.shard_digests import miscounted
+
+
+def monitoring_routes(db: Database, queue: str, broker: BrokerQueues | None) -> list[Route]:
+    """Routes over a store; `queue` is the first part of the queues' names."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(FleetCollector(db, queue, broker))
+    return [
+        Route("/metrics", partial(_metrics, registry)),
+        Route(ALIVE_PATH, _alive),
+        Route(READY_PATH, partial(_ready, Readiness([database_check(db)]))),
+    ]
+
+
+async def _metrics(registry: CollectorRegistry, request: Request) -> Response:
+    encode, kind = choose_encoder(request.headers.get("accept", ""))
+    body = await run_in_threadpool(encode, registry)
+    return Response(body, headers={"Content-Type": kind, "Vary": "Accept"})
+
+
+async def _alive(request: Request) -> Response:
+    """The loop that answers every request still does."""
+    return PlainTextResponse(ALIVE)
+
+
+async def _ready(readiness: Readiness, request: Request) -> Response:
+    # not in the pages' threads: those may all wait for the database
+    ready = await asyncio.to_thread(readiness.ready)
+    return PlainTextResponse(READY if ready else NOT_READY, 200 if ready else 503)
+
 
 log = logging.getLogger(__name__)
 

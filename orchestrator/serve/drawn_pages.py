@@ -3,24 +3,121 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
+from PIL import Image
 
-from orchestrator.serve.item_drawing import PALETTES
 from orchestrator.serve.links import link
-from transexplain.reports.coloured_text import marks_css
+from transexplain.errors import ItemError
+from transexplain.reports.coloured_text import marked_html, marks_css
 from transexplain.reports.forest import Axis, whisker
-from transexplain.reports.graph_drawing import nodes_css
+from transexplain.reports.graph_drawing import (
+    GraphShape,
+    node_link,
+    nodes_css,
+    nodes_of,
+    stored_shapes,
+)
+from transexplain.reports.heatmap import data_uri, muted, overlay, resized, tile
 from transexplain.reports.page import VOCABULARY, environment, storable
 from transexplain.reports.phrasing import number, percent, power, short
+from transexplain.reports.sections.gallery_items import Explanation, GalleryItem, opened
+from transexplain.store import runs
+from transexplain.store.database import Database
 from transexplain.store.shards import PASSING_KINDS
+from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.pairs import in_a_line
+
+#: name -> colours of what raises and of what lowers a class
+PALETTES: Mapping[str, tuple[str, str]] = {
+    "blue-red": ("red", "blue"),
+    "green-red": ("green", "red"),
+}
+ALPHAS = (0, 15, 30, 50, 70, 85, 100)  #: per cent of the picture itself
+PICTURES = 12  #: heatmaps on a page; the others are in the JSON
+_SMALLEST, _LARGEST = 160, 384  # pixels of the longer side
+
+
+class Look(NamedTuple):
+    """How relevance is drawn."""
+
+    palette: str = "blue-red"  #: one of `PALETTES`
+    alpha: int = 15  #: one of `ALPHAS`
+
+    @property
+    def colours(self) -> tuple[str, str]:
+        """Of what raises, and of what lowers."""
+        return PALETTES[self.palette]
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """A picture and the heatmaps over it, each a `data:` address."""
+
+    original: str | None
+    missing: str  #: why there is no original; heatmaps then stand alone
+    drawn: tuple[str, ...]  #: of the first `PICTURES` explanations, each on its own scale
+
+
+def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
+    """None: the item is no picture. `root` is the folder that its file lies in."""
+    if not any(one.grid for one in item.explanations):
+        return None
+    few = item.explanations[:PICTURES]
+    try:
+        image = opened(item.source, root)
+    except ItemError as error:
+        return Pictures(None, str(error), tuple(_alone(one, look) for one in few))
+    image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
+    ground = muted(image)
+    return Pictures(data_uri(image), "", tuple(_over(ground, one, look) for one in few))
+
+
+def _over(ground: Image.Image, one: Explanation, look: Look) -> str:
+    grid, box = np.asarray(one.grid or ((0.0,),)), one.box or (0.0, 0.0, 1.0, 1.0)
+    return data_uri(overlay(ground, grid, alpha=look.alpha / 100, box=box, palette=look.palette))
+
+
+def _alone(one: Explanation, look: Look) -> str:
+    return data_uri(tile(np.asarray(one.grid or ((0.0,),)), palette=look.palette))
+
+
+def words_of(item: GalleryItem, one: Explanation) -> Markup:
+    """On the explanation's own scale: alone on its page it is compared with no other item."""
+    return marked_html(
+        item.text or "",
+        one.words,
+        scale=0.0,
+        unread_from=item.unread_from,
+        mentions=item.mentions,
+        second_at=item.second_at,
+    )
+
+
+def shape_of_item(
+    db: Database, run_id: str, outcome: ItemOutcome, attributions: Sequence[Attribution]
+) -> GraphShape | None:
+    """The shape of a graph; None: the item is none, or it cannot be drawn."""
+    first = next(iter(attributions), None)
+    if first is None or first.text is not None or isinstance(first.features, PatchGrid):
+        return None
+    names = {outcome.item_id: nodes_of(first)[0]}
+    plan = runs.get(db, run_id).plan
+    return stored_shapes(plan, {outcome.item_id: outcome}, names).get(outcome.item_id)
+
+
+def graph_of(shape: GraphShape, one: Explanation, item_id: str, look: Look) -> Markup:
+    """The nodes in their colours, on the explanation's own scale."""
+    label = f"relevance of the nodes of {item_id} for {one.class_name}"
+    return node_link(shape, one.nodes, label=label, palette=look.palette)
+
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 _STYLES = (
@@ -174,3 +271,77 @@ _WORDS = {
     "live": False,
     "reports": True,
 }
+
+
+_HEIGHT, _PAD = 56, 7  #: pixels, and what stays free above and below
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinePoint:
+    """A value at one place from the left."""
+
+    name: str  #: of the place
+    value: float | None  #: None: a gap
+    low: float | None = None  #: ends of its interval
+    high: float | None = None
+
+
+def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) -> Markup:
+    """The points from left to right, evenly apart, with their intervals; empty: nothing to draw.
+
+    `label` says what is drawn to those who do not see it; `zero`: 0 is within the drawing. Places
+    are percentages, so that it fills whatever width it has.
+    """
+    known = [one for point in points for one in _ends(point)]
+    if not known:
+        return Markup("")
+    low, high = min(known), max(known)
+    low, high = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
+    size = high - low or 1.0
+
+    def place(order: int) -> str:
+        return f"{3 + 94 * order / (len(points) - 1) if len(points) > 1 else 50:.2f}%"
+
+    def level(value: float) -> float:
+        return round(_PAD + (_HEIGHT - 2 * _PAD) * (high - value) / size, 1)
+
+    parts = [Markup('<line class="ld-zero" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(level(0))]
+    parts = parts if low <= 0.0 <= high else []
+    before: tuple[str, float] | None = None
+    for order, point in enumerate(points):
+        if point.value is None:
+            before = None
+            continue
+        x, y = place(order), level(point.value)
+        if before is not None:
+            parts.append(
+                Markup('<line class="ld-line" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
+                    *before, x, y
+                )
+            )
+        before = (x, y)
+    parts += [_dot(point, place(order), level) for order, point in enumerate(points)]
+    return Markup(
+        '<svg class="ld" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
+    ).format(label, _HEIGHT, Markup("").join(parts))
+
+
+def _ends(point: LinePoint) -> Iterator[float]:
+    if point.value is not None:
+        yield from (one for one in (point.value, point.low, point.high) if one is not None)
+
+
+def _dot(point: LinePoint, x: str, level: Callable[[float], float]) -> Markup:
+    """A point with its interval; its numbers are shown under the pointer."""
+    if point.value is None:
+        return Markup("")
+    interval = Markup("")
+    said = number(point.value)
+    if point.low is not None and point.high is not None:
+        said += f" [{number(point.low)}, {number(point.high)}]"
+        interval = Markup('<line class="ld-interval" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(
+            x, level(point.low), level(point.high)
+        )
+    return Markup(
+        '<g><title>{}: {}</title>{}<circle class="ld-dot" cx="{}" cy="{}" r="3.5"/></g>'
+    ).format(point.name, said, interval, x, level(point.value))

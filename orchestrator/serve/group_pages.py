@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from orchestrator.serve.asked import Answer, Asked, NotThereError
-from orchestrator.serve.line_drawing import LinePoint, line_drawing
+from orchestrator.serve.drawn_pages import LinePoint, line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.run_pages import axis_of
 from transexplain.analysis.groups.class_totals import PositionTotals

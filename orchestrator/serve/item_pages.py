@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError
-from orchestrator.serve.item_drawing import (
+from orchestrator.serve.drawn_pages import (
     ALPHAS,
     PALETTES,
     Look,
@@ -17,11 +17,8 @@ from orchestrator.serve.item_drawing import (
 from orchestrator.serve.links import link
 from transexplain.reports.sections.gallery_items import Explanation, gallery_item
 from transexplain.store import browsing_items
-from transexplain.store.browsing_items import ItemRecord
-from transexplain.store.browsing_neighbours import Neighbours
-from transexplain.store.item_matching import ItemSearch
-from transexplain.store.item_orders import ORDERS
-from transexplain.store.ranked_items import KEPT
+from transexplain.store.browsing_items import ItemRecord, Neighbours
+from transexplain.store.ranked_items import KEPT, ORDERS, ItemSearch
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 
 _ITEMS = 50  #: on a page

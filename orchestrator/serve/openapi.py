@@ -4,10 +4,106 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.serve import live_pages, operating
 from orchestrator.serve.access import AccessRules
-from orchestrator.serve.openapi_forms import form_paths
+from orchestrator.serve.own_forms import TOKEN
 from orchestrator.serve.page_table import PAGES, Page
 from transexplain.version import __version__
+
+_TEXT = {"type": "string"}
+_ERROR = {
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
+        }
+    }
+}
+_REFUSED = {
+    "403": "the token is old or of another form, or the request began on another site",
+    "404": "no such run",
+    "408": "the form did not come in time",
+    "409": "the run as it is does not allow it",
+    "413": "larger than allowed",
+    "415": "no form",
+}
+_LIVE = {
+    **_REFUSED,
+    "422": "it cannot be explained, or not by this method",
+    "429": "too many requests of this client",
+    "503": "too many wait, or the model's process ended",
+    "504": "it took too long",
+}
+
+
+def form_paths(features: Mapping[str, bool]) -> dict[str, Any]:
+    """Paths of the features that are on: GET shows the form and its token, POST does it."""
+    found: dict[str, Any] = {}
+    run = _in_path("run")
+    if features.get("operate"):
+        action = _in_path("action", enum=list(operating.ACTIONS))
+        fields = {"failed": {"type": "boolean", "description": "retry: failed items, too"}}
+        found[f"{operating.PATH}.json"] = {
+            "get": _shows("operate_form", "What an action on a run would do.", [run, action]),
+            "post": _does(
+                "operate", "Cancel, retry or resume a run.", [run, action], fields, _REFUSED
+            ),
+        }
+    if features.get("live"):
+        fields = {
+            "text": {**_TEXT, "description": "for a model of texts"},
+            "picture": {**_TEXT, "format": "binary", "description": "for a model of pictures"},
+            "method": _TEXT,
+            "beside": {**_TEXT, "description": "another method"},
+            "target": {**_TEXT, "description": "predicted, class:NAME, top:2, ..."},
+        }
+        found[f"{live_pages.PATH}.json"] = {
+            "get": _shows("explain_form", "Methods, targets and limits of a run's model.", [run]),
+            "post": _does(
+                "explain", "Explain a text or picture by a run's model.", [run], fields, _LIVE
+            ),
+        }
+    return found
+
+
+def _in_path(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {**_TEXT, **more}}
+
+
+def _shows(name: str, summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"type": "object", "required": [TOKEN]}}}
+    errors = {code: {"description": _REFUSED[code], **_ERROR} for code in ("404", "409")}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": f"{summary} Sets a cookie.", "content": content},
+            **errors,
+        },
+    }
+
+
+def _does(
+    name: str,
+    summary: str,
+    parameters: list[dict[str, Any]],
+    fields: Mapping[str, Any],
+    errors: Mapping[str, str],
+) -> dict[str, Any]:
+    token = {**_TEXT, "description": "of the form, got with the cookie that is sent along"}
+    schema = {"type": "object", "properties": {TOKEN: token, **fields}, "required": [TOKEN]}
+    answer = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": parameters,
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}},
+        "responses": {
+            "200": {"description": summary, "content": answer},
+            **{code: {"description": text, **_ERROR} for code, text in errors.items()},
+        },
+    }
+
 
 _ERRORS = {
     "404": "no such run, group, entity, class or item",

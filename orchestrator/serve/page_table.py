@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages, slow_pages
 from orchestrator.serve.asked import Answer, Asked
-from orchestrator.serve.item_drawing import ALPHAS, PALETTES
-from transexplain.store.item_orders import ORDERS
+from orchestrator.serve.drawn_pages import ALPHAS, PALETTES
+from transexplain.store.ranked_items import ORDERS
 
 _ROW = "row of the dataset to go on from"
 

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError, run_called
-from orchestrator.serve.line_drawing import LinePoint, line_drawing
+from orchestrator.serve.drawn_pages import LinePoint, line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.slow_pages import section_titles
 from orchestrator.serve.slow_worker import Job

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from orchestrator.monitoring.broker_queues import BrokerQueues
+from orchestrator.monitoring.probes import BrokerQueues
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from orchestrator.serve.live_desk import LiveDesk

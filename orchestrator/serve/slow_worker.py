@@ -95,8 +95,7 @@ def _report(db: Database, job: Job) -> _Made:
 def _clusters(db: Database, job: Job) -> _Made:
     """How the explanations of one class cluster, for the first target that explains it."""
     from transexplain.analysis.strategies.discover_strategies import discover
-    from transexplain.reports.strategies_page import class_piece
-    from transexplain.reports.strategies_report import strategy_report
+    from transexplain.reports.strategies_report import class_piece, strategy_report
     from transexplain.store.runs import get
 
     refused: list[ConfigurationError] = []

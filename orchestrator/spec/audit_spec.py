@@ -10,21 +10,26 @@ from pydantic import BeforeValidator, Field, JsonValue, model_validator
 from orchestrator.spec.data_section import (
     DataOption,
     DataSection,
+    DeviceOption,
     LabelOption,
     LimitOption,
+    ModelOption,
+    ModelSection,
     TextOption,
 )
 from orchestrator.spec.evaluation_section import EvaluationSection
 from orchestrator.spec.filing_sections import ImpactSection, ScenarioSection
-from orchestrator.spec.groups_section import GroupsSection, LexiconOption, ReferenceOption
+from orchestrator.spec.groups_section import (
+    GroupsSection,
+    LexiconOption,
+    PracticalSection,
+    ReferenceOption,
+)
 from orchestrator.spec.method_section import ExplainSection, MethodOption, MethodSection
-from orchestrator.spec.model_section import DeviceOption, ModelOption, ModelSection
-from orchestrator.spec.payload_section import PayloadSection
-from orchestrator.spec.practical_section import PracticalSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
-from orchestrator.spec.queue_section import QueueSection
 from orchestrator.spec.spec_document import (
     Section,
+    absolute_path,
     apply_overrides,
     as_texts,
     from_text,
@@ -32,17 +37,102 @@ from orchestrator.spec.spec_document import (
     validated,
 )
 from transexplain.errors import ConfigurationError
+from transexplain.files import remote_files
+from transexplain.files.paths import AnyPath
 from transexplain.methods.learned_facts import LEARNED, read_facts
 from transexplain.methods.method_table import explainer_of
-from transexplain.remote_paths import AnyPath
+from transexplain.store.sink_files import RUN
 from transexplain.types.dataset_labels import BY_INDEX
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import PrivacyPlan, StoreText
-from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
+from transexplain.types.plans import (
+    Join,
+    Keep,
+    LongTexts,
+    PrivacyPlan,
+    QueuePlace,
+    Sink,
+    StoreText,
+    check_long_texts,
+)
 from transexplain.types.scores import ExactPlan, MethodSpec
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
+
+
+class QueueSection(Section):
+    """The place of the run among others that want workers."""
+
+    priority: int = Field(
+        default=0, ge=-1000, le=1000, description="among runs that wait for workers; higher first"
+    )
+    share: float = Field(
+        default=1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="weight among runs of the same priority, by which workers are divided",
+    )
+    most_workers: int | None = Field(
+        default=None, ge=1, description="shards in hand at once; default: no cap"
+    )
+
+    @property
+    def place(self) -> QueuePlace:
+        """As the store keeps it."""
+        return QueuePlace(priority=self.priority, share=self.share, most_workers=self.most_workers)
+
+
+class PayloadSection(Section):
+    """What becomes of explained items."""
+
+    shorthand: ClassVar[str] = "form"
+
+    form: Literal["float16", "float32"] = Field(
+        default="float16", description="numbers of stored relevance"
+    )
+    sink: str | None = Field(
+        default=None,
+        description="folder or URL that gets a Parquet file for each shard; {run} in it stands for "
+        "the run's id",
+    )
+    keep: Keep = Field(
+        default="both",
+        description="both: explained items lie in the store, too; sink: in the files alone",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.sink is None:
+            if self.keep == "sink":
+                raise ValueError("keep: sink needs the sink: a folder or URL with {run} in it")
+            return self
+        if self.sink.count(RUN) != 1 or "{" in self.sink.replace(RUN, ""):
+            raise ValueError(
+                f"the sink {self.sink!r} must hold {RUN} once, and no other braces: two runs would "
+                f"write the same files. Write for example s3://BUCKET/run-{RUN}/"
+            )
+        if any(one in self.sink for one in "*?["):
+            raise ValueError(f"the sink {self.sink!r} is a pattern; name one folder")
+        return self
+
+    def absolute(self) -> Self:
+        """The section with a folder that is found from every other."""
+        if self.sink is None or remote_files.is_url(self.sink):
+            return self
+        return self.model_copy(update={"sink": absolute_path(self.sink)})
+
+    def planned(self) -> Sink | None:
+        """As the plan holds it; None: results lie in the store alone.
+
+        Raises ConfigurationError: a URL that cannot be used, or a package for it is missing.
+        """
+        if self.sink is None:
+            return None
+        url = self.absolute().sink or ""
+        if remote_files.is_url(url):
+            remote_files.check_url(url.rstrip("/"))
+        return Sink(url=url, keep=self.keep)
+
 
 _BEGINS = "an audit starts with `model:` and `data:`"
 

@@ -11,8 +11,7 @@ from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.spec_document import Section, as_texts
 from transexplain.data.shard_reader import value_counts
 from transexplain.errors import SpecError
-from transexplain.types.filings import ImpactPlan, Scenario
-from transexplain.types.plans import DatasetRef
+from transexplain.types.plans import DatasetRef, ImpactPlan, Scenario
 
 #: categories of a column above which it is taken for something else
 MAX_CATEGORIES = 20

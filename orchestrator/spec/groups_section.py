@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.filing_sections import ImpactSection, Scenarios
-from orchestrator.spec.practical_section import PracticalLimits, PracticalSection
 from orchestrator.spec.spec_document import Section, absolute_path, as_texts
 from transexplain.analysis.groups.entity_recogniser import (
     absolute_recogniser,
@@ -18,7 +17,7 @@ from transexplain.analysis.groups.entity_recogniser import (
 )
 from transexplain.analysis.groups.lexicon import BUILTIN
 from transexplain.errors import LexiconError, SpecError
-from transexplain.remote_paths import AnyPath, any_path
+from transexplain.files.paths import AnyPath, any_path
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import (
@@ -31,7 +30,63 @@ from transexplain.types.plans import (
 )
 
 if TYPE_CHECKING:
-    from transexplain.analysis.groups.swap_pairs import Pair
+    from transexplain.analysis.groups.lexicon import Pair
+
+
+class PracticalSection(Section):
+    """The smallest differences that matter; a number by itself is that in logits."""
+
+    shorthand: ClassVar[str] = "logit"
+
+    logit: float = Field(
+        default=0.1,
+        ge=0,
+        allow_inf_nan=False,
+        description="difference that matters, of a prediction's log-odds when a mention is "
+        "swapped, and of relevance",
+    )
+    probability: float = Field(
+        default=0.02,
+        ge=0,
+        le=1,
+        description="difference that matters, of a prediction's probability when a mention is "
+        "swapped",
+    )
+    changed: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="share of predictions that may change by swapping a mention for one of the "
+        "reference, beyond the share that changes by swapping it within the group",
+    )
+    spread: float = Field(
+        default=0.25,
+        ge=0,
+        allow_inf_nan=False,
+        description="standard deviation, in logits, by which the effect of a swap may differ "
+        "between texts",
+    )
+    rates: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="difference that matters, of rates of predictions and of errors",
+    )
+    impact_ratio: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="ratio of the rates of a favourable prediction below which, or above whose "
+        "inverse, it matters",
+    )
+
+
+#: the section, or a number
+PracticalLimits = Annotated[
+    PracticalSection,
+    BeforeValidator(lambda value: {"logit": value} if isinstance(value, int | float) else value),
+]
+
 
 LexiconOption = Annotated[
     str | None,
@@ -286,7 +341,7 @@ class GroupsSection(Section):
 
     def _pairs(self, groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
         """The pairs that are given, else those shipped for a lexicon that is used."""
-        from transexplain.analysis.groups.swap_pairs import SHIPPED, checked_pairs, load_pairs
+        from transexplain.analysis.groups.lexicon import SHIPPED, checked_pairs, load_pairs
 
         given = self.pairs
         if given is None:
@@ -306,7 +361,7 @@ class GroupsSection(Section):
 
 def _fitting(pairs: "Iterable[Pair]", groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
     """Those that can be swapped between the groups."""
-    from transexplain.analysis.groups.swap_pairs import checked_pairs
+    from transexplain.analysis.groups.lexicon import checked_pairs
 
     found: list[Pair] = []
     for pair in pairs:

@@ -1,16 +1,32 @@
 """The groups of a plan: those of lexicons and the recogniser, of the data, and where they meet."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.groups_section import GroupsSection, is_in
-from transexplain.analysis.groups.entity_finder import column_group, crossed, crossed_items
-from transexplain.analysis.groups.group_cells import PlanReference, family
-from transexplain.data.shard_reader import annotated_groups, value_counts
-from transexplain.errors import SpecError, did_you_mean
-from transexplain.types.items import EntityGroup
-from transexplain.types.plans import DatasetRef
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.analysis.groups.counterfactuals import NAMES
+from transexplain.analysis.groups.entity_finder import (
+    EntityFinder,
+    column_group,
+    crossed,
+    crossed_items,
+)
+from transexplain.analysis.groups.group_cells import PlanReference, family, references_of
+from transexplain.analysis.groups.mention_coverage import CandidateCounts, other_spellings
+from transexplain.data.shard_reader import annotated_groups, read_shard, value_counts
+from transexplain.errors import ConfigurationError, SpecError, did_you_mean
+from transexplain.reports.phrasing import counted
+from transexplain.types.items import EntityGroup, Item, ItemFailure, PatchGrid
+from transexplain.types.plans import AT_POSITIONS, AuditPlan, CheckPlan, DatasetRef, Shard
+
+if TYPE_CHECKING:
+    from transexplain.models.loaded_model import LoadedModel
+
 
 #: values of a column above which it is taken for an id and not for a group
 MAX_VALUES = 100
@@ -171,3 +187,199 @@ def _meetings(section: GroupsSection, groups: Sequence[EntityGroup]) -> Iterator
         if len(met) > MAX_VALUES:
             raise SpecError(f"{where}: {len(met)} meetings; at most {MAX_VALUES} can be compared")
         yield from met
+
+
+#: rows in which mentions are counted; a picture has to be decoded for it
+_READ, _READ_PICTURES = 5_000, 200
+#: forward passes that an explanation is worth, and that a swapped text takes
+_EXPLAINED, _SWAPPED = 3, 2 * NAMES - 1
+_NORMAL = 1.96  #: quantile of a 95 % interval
+_SHOWN = 3  #: names of a warning
+_NAMES_READ = 300  #: of a group, when their word pieces are looked at
+#: standard deviation of a text's difference between names of two groups, in logits: few are larger
+_WIDE = 0.6
+DRAWS = 3  #: of random weights
+_LARGE = 500_000_000  #: parameters from which on one further set is enough to hold
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Mentions in the first rows of the data."""
+
+    with_mention: int = 0  #: items whose text mentions a group
+    whole: int = 0  #: items that are in a group in any way
+    regions: Counter[str] = field(
+        default_factory=Counter
+    )  #: pictures and graphs with regions of each group
+    counts: Counter[str] = field(default_factory=Counter)
+    #: mentions by entity and how they are written
+    surfaces: Counter[tuple[str, str]] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)  #: texts that mention each group
+    untemplated: Counter[str] = field(default_factory=Counter)  #: of these, without a template
+    words: CandidateCounts | None = None  #: None: no group has a lexicon of names
+
+
+def check_plan(
+    plan: AuditPlan, section: GroupsSection | None, parameters: int = 0
+) -> CheckPlan | None:
+    """The share of rows that gives about `groups.check` items with a mention of a group.
+
+    Where no text mentions any group, as with pictures and groups of a column, items that are in a
+    group are sampled. None where there are none of these either, `groups.check` is 0, or the model
+    labels tokens or marks answers, which are others in a changed text. Mentions
+    can be swapped where two groups have terms; regions of pictures and graphs are hidden where two
+    groups have some. `parameters`: how many the model has. Raises DataSourceError where the
+    snapshot is gone.
+    """
+    wanted = section.check if section else 0
+    if not wanted or not plan.groups or plan.model.head in AT_POSITIONS:  # answers move with words
+        return None
+    most = _READ_PICTURES if plan.dataset.modality == "image" else _READ
+    rows = min(plan.dataset.rows, most)
+    seen = _seen(plan, rows)
+    hits = seen.with_mention or seen.whole
+    # an explainer cannot read the states of a model that it did not learn from
+    randomised = section is not None and section.randomised and plan.approximates is None
+    regions = len(seen.regions) > 1 and bool(answers_of(plan))
+    if not hits or not (seen.with_mention or randomised or regions):
+        return None
+    swaps = _swap_shares(plan, seen, rows, wanted, section.budget) if section else {}
+    candidates = seen.words.candidates(wanted, plan.dataset.rows / rows) if seen.words else ()
+    swapped = sum(share * seen.untemplated[group] for group, share in swaps.items())
+    tried = sum(one.share * one.texts for one in candidates)
+    return CheckPlan(
+        share=min(1.0, wanted * rows / (hits * plan.dataset.rows)),
+        whole=not seen.with_mention,
+        swap=bool(swaps),
+        randomised=randomised,
+        draws=(section.draws or _draws(parameters)) if section and randomised else 1,
+        counts=dict(seen.counts),
+        spellings=other_spellings(plan, seen.surfaces),
+        swaps=swaps,
+        swap_passes=round((swapped * _SWAPPED + tried) * plan.dataset.rows / rows),
+        candidates=candidates,
+        regions=regions,
+    )
+
+
+def _swap_shares(
+    plan: AuditPlan, seen: _Seen, rows: int, wanted: int, budget: float
+) -> dict[str, float]:
+    """Group -> share of its texts in which the mention is swapped; empty where none can be.
+
+    Every group gets as many texts, a rare one all that it has: `wanted`, or more where `budget`
+    (a share of the passes of the run's explanations) allows it, up to the number at which the
+    interval's half-width is half of what is practical where texts differ as widely as `_WIDE`. The
+    number is settled here and not by what the first texts show: then any cut of the run into shards
+    draws the same texts.
+    """
+    known = {group.name for group in plan.groups if group.terms}
+    found = {name: count for name, count in seen.groups.items() if name in known}
+    if len(known) < 2 or not found or not answers_of(plan):
+        return {}
+    whole = plan.dataset.rows / rows
+    paid = budget * plan.dataset.rows * _EXPLAINED / _SWAPPED / len(found)
+    practical = plan.matters.logit
+    enough = (_NORMAL * _WIDE / (practical / 2)) ** 2 if practical else math.inf
+    texts = max(min(paid, enough), wanted)
+    return {name: min(1.0, texts / (count * whole)) for name, count in sorted(found.items())}
+
+
+def _draws(parameters: int) -> int:
+    """Draws of random weights; each holds a further set of them."""
+    return DRAWS if parameters <= _LARGE else 1
+
+
+def _seen(plan: AuditPlan, rows: int) -> _Seen:
+    finder, seen, words = EntityFinder(plan), _Seen(), CandidateCounts(plan)
+    seen.words = words if words.is_needed else None
+    named = {group.name for group in plan.groups}
+    given = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
+    failed: ItemFailure | None = None
+    read = 0
+    for item in finder.in_turn(one for one in given if isinstance(one, Item)):
+        if isinstance(item, ItemFailure):
+            failed = failed or item
+            continue
+        read += 1
+        found = finder.find(item.text, item.annotations, item.meta, item.second_at)
+        if seen.words is not None and item.text is not None:
+            slice_ = str(item.meta.get(plan.slice, "")) if plan.slice else ""
+            seen.words.add(item.text, (item.label or "", slice_), found.matches)
+        marked = any(one.group in named for one in item.annotations)
+        seen.with_mention += bool(found.matches)
+        seen.whole += marked or bool(found.whole)
+        regions = (one for one in item.annotations if one.span is None)
+        seen.regions.update({one.group for one in regions} & named)
+        seen.counts.update(match.entity for match in found.matches)
+        seen.surfaces.update((match.entity, match.surface) for match in found.matches)
+        groups = {match.group for match in found.matches}
+        seen.groups.update(groups)
+        if not item.template:  # texts of a template are compared with each other
+            seen.untemplated.update(groups)
+    if failed is not None and not read:
+        raise ConfigurationError(f"groups.recogniser fails on every text: {failed.message}")
+    return seen
+
+
+def lexicon_warnings(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
+    """What should be known of the lexicon's names before a run."""
+    yield from _shared_names(plan)
+    yield from _shared_pieces(plan, model)
+
+
+def _shared_names(plan: AuditPlan) -> Iterator[str]:
+    """A warning where names belong to two groups that are compared with each other."""
+    terms = {
+        group.name: {term.casefold(): term for term in group.terms}
+        for group in plan.groups
+        if group.terms
+    }
+    shared: dict[str, str] = {}
+    for group, reference in references_of(plan.reference, terms).items():
+        for other in reference.groups:
+            both = sorted(terms[group].keys() & terms[other].keys())
+            shared.update({one: f"{terms[group][one]}: {group}, {other}" for one in both})
+    if not shared:
+        return
+    few = list(shared.values())[:_SHOWN] if plan.privacy is None else []
+    named = f" ({'; '.join(few)}{'; ...' if len(shared) > len(few) else ''})" if few else ""
+    is_, its = ("is", "its mentions count") if len(shared) == 1 else ("are", "their mentions count")
+    yield (
+        f"{counted(len(shared), 'name')} {is_} in two groups that are compared with each other"
+        f"{named}: {its} for both and hide what sets them apart. Give each name to one group, or "
+        "leave it out of the lexicon"
+    )
+
+
+def _shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
+    """Warnings of groups whose names are made of the same word pieces as their reference's.
+
+    A piece carries relevance of its own: names that share pieces seem to add what other names do,
+    whether or not they move the answer.
+    """
+    pieces = {
+        group.name: [_pieces(term, model) for term in group.terms[:_NAMES_READ]]
+        for group in plan.groups
+        if group.terms and plan.model.modality == "text"
+    }
+    known: set[frozenset[str]] = set()
+    for group, reference in references_of(plan.reference, pieces).items():
+        others = {one for name in reference.groups for term in pieces[name] for one in term}
+        cut = [one for one in pieces[group] if len(one) > 1]
+        shared = sum(bool(one & others) for one in cut)
+        key = frozenset((group, reference.name))
+        if len(cut) > len(pieces[group]) / 2 and shared > len(cut) / 2 and key not in known:
+            known.add(key)
+            yield (
+                f"{shared} of {len(pieces[group])} names of {group} share word pieces with names "
+                f"of {reference.name}: what such a piece adds is not the name's alone, so read "
+                "what swaps say before relevance"
+            )
+
+
+def _pieces(term: str, model: "LoadedModel") -> frozenset[str]:
+    [found] = model.encode([Item(id="", index=0, content=term)])
+    if isinstance(found, ItemFailure) or isinstance(found.features, PatchGrid):
+        return frozenset()
+    return frozenset(one.text for one in found.features if not one.special)

@@ -27,7 +27,7 @@ class RedactSection(Section):
 
         Raises SpecError where the file was given: only one that was found is run.
         """
-        from transexplain.privacy import hook_file
+        from transexplain.text.privacy import hook_file
 
         if self.file is not None or self.sha256 is not None:
             raise SpecError("redact.file and redact.sha256 are found, not given; leave them out")
@@ -50,7 +50,7 @@ def privacy_plan(
             would take away.
     """
     from transexplain.auditing.text_redaction import TextKey
-    from transexplain.privacy import load_hook
+    from transexplain.text.privacy import load_hook
 
     if store_text == "full" and redact is None:
         return None

@@ -15,8 +15,9 @@ from pydantic import (
 )
 
 from transexplain.errors import ConfigurationError, SpecError, did_you_mean, reason_of
-from transexplain.local_paths import local_path
-from transexplain.parsing import (
+from transexplain.files.paths import AnyPath, RemotePath, any_path, local_path
+from transexplain.files.remote_files import is_url
+from transexplain.text.parsing import (
     LARGEST,
     UnreadableError,
     read_text,
@@ -24,8 +25,6 @@ from transexplain.parsing import (
     refuse_unstorable,
     text_of,
 )
-from transexplain.remote_paths import AnyPath, RemotePath, any_path
-from transexplain.remote_stores import is_url
 
 
 class Strict(BaseModel):

@@ -12,7 +12,7 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.prediction_powered import ExactSample
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing import model_controls
+from transexplain.auditing import shard_controls
 from transexplain.settings import Settings
 from transexplain.types.scores import ExactPlan, MethodSpec
 
@@ -101,13 +101,13 @@ def test_the_share_and_the_seed_say_which(tmp_path: Path) -> None:
 def test_a_failure_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = prepare(tmp_path)
     whole = sample_of(prepared)
-    again = model_controls.explained_pairs
+    again = shard_controls.explained_pairs
 
     def failing(*args: object) -> object:
         found = again(*args)
         return [[], *found[1:]]
 
-    monkeypatch.setattr(model_controls, "explained_pairs", failing)
+    monkeypatch.setattr(shard_controls, "explained_pairs", failing)
     found = sample_of(prepared)
     assert (found.items, found.failed) == (whole.items - 1, 1)
     lost = {one.item_id for one in whole.agreements} - {one.item_id for one in found.agreements}

@@ -16,7 +16,7 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.node_hiding import NODE_WAYS
+from transexplain.auditing.region_hiding import NODE_WAYS
 from transexplain.data.graph_files import write_graphs
 from transexplain.provenance.verification import VerifyRequest
 from transexplain.provenance.verify import verify

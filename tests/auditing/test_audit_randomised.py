@@ -12,11 +12,11 @@ from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
-from orchestrator.spec.check_sample import _draws
+from orchestrator.spec.planned_groups import _draws
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing import model_controls
+from transexplain.auditing import shard_controls
 from transexplain.errors import EngineError
 from transexplain.explaining import Explained, explain_items
 from transexplain.models.loaded_model import LoadedModel
@@ -163,7 +163,7 @@ def test_a_model_that_cannot_be_randomised_costs_no_item(tmp_path, monkeypatch) 
     def refuse(*_: object) -> LoadedModel:
         raise EngineError("it cannot be copied")
 
-    monkeypatch.setattr(model_controls, "randomised_model", refuse)
+    monkeypatch.setattr(shard_controls, "randomised_model", refuse)
     [done] = shard_results(prepare(tmp_path))
     found = ShardAggregate.from_json(done.aggregate).checked
     assert len(done.outcomes) == 40

@@ -26,10 +26,15 @@ from transexplain.analysis.groups.mention_ablation import ablations_of
 from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.analysis.groups.word_pieces import pieces
-from transexplain.auditing.candidate_words import CandidateCheck
 from transexplain.auditing.explained_shard import explain_shard
-from transexplain.auditing.mention_ablations import without
-from transexplain.auditing.mention_changes import SwapCheck, _Lexicon, _swaps, _with_case_of
+from transexplain.auditing.mention_changes import (
+    CandidateCheck,
+    SwapCheck,
+    _Lexicon,
+    _swaps,
+    _with_case_of,
+    without,
+)
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound

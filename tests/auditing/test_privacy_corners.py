@@ -19,13 +19,12 @@ from orchestrator.dispatch.local import run_here, run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from orchestrator.spec import load_spec
-from transexplain.analysis.strategies.discover_strategies import discover
-from transexplain.analysis.strategies.explanation_features import gather
+from transexplain.analysis.strategies.discover_strategies import discover, gather
 from transexplain.auditing.text_redaction import TextKey
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.strategies_page import render as strategy_page
+from transexplain.reports.strategies_report import render as strategy_page
 from transexplain.reports.strategies_report import strategy_report
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings

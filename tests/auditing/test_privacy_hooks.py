@@ -10,10 +10,10 @@ from plain_records import new_plan
 
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.text_guard import Guard, guard_of
+from transexplain.auditing.text_redaction import Guard, guard_of
 from transexplain.errors import ConfigurationError, SpecError
-from transexplain.privacy import MODULES, hook_file, load_hook, spans_by
 from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.text.privacy import MODULES, hook_file, load_hook, spans_by
 from transexplain.types.plans import (
     AuditPlan,
     PrivacyPlan,
@@ -25,7 +25,7 @@ from transexplain.types.scores import MetricScore
 #: leaves a trace wherever it is run
 HOOK = """
 from pathlib import Path
-from transexplain.privacy import redaction_hook
+from transexplain.text.privacy import redaction_hook
 
 Path({trace!r}).touch()
 

@@ -10,14 +10,13 @@ from secret_texts import KEY, REDACT, names, secret_audit
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.auditing.text_guard import guard_of
-from transexplain.auditing.text_redaction import TextKey, blanked, widened
+from transexplain.auditing.text_redaction import TextKey, blanked, guard_of, widened
 from transexplain.errors import ConfigurationError, TransExplainError
-from transexplain.privacy import load_hook
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.text.privacy import load_hook
 from transexplain.types.observer import NO_CAUTION
 from transexplain.types.plans import AuditPlan, PrivacyPlan, Shard
 from workers.claim_to_commit import Workbench, compute

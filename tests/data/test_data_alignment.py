@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from transexplain.data.token_alignment import as_tokens, find_spans, fold
+from transexplain.data.attribution_rows import as_tokens, find_spans, fold
 from transexplain.errors import ItemError
 
 

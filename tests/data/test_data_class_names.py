@@ -12,7 +12,7 @@ from faulty_s3 import BUCKET, FaultyS3
 
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.errors import DataSourceError
-from transexplain.remote_files import write
+from transexplain.files.remote_files import write
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
 Snapshot = Literal["copy", "manifest"]

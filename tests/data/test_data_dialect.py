@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transexplain.data.dialect import checked_delimiter, checked_encoding, dialect_of
+from transexplain.data.file_formats import checked_delimiter, checked_encoding, dialect_of
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
 from transexplain.types.items import Item

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from hub_here import REPOSITORY, TOKEN, HubHere, hub_here
 
-from transexplain import remote_files
 from transexplain.data.snapshot import prepare
 from transexplain.errors import ObjectStoreError, RemoteFileError
-from transexplain.local_copies import local_folder
-from transexplain.remote_files import info, matching, pinned, read, read_range, under, write
+from transexplain.files import remote_files
+from transexplain.files.local_copies import local_folder
+from transexplain.files.remote_files import info, matching, pinned, read, read_range, under, write
 from transexplain.types.plans import DatasetSpec
 
 HERE = f"hf://datasets/{REPOSITORY}"

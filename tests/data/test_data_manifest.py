@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transexplain import remote_files
 from transexplain.data import dataset_plan, manifest_rows, shard_reader
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.data.shard_reader import (
@@ -27,6 +26,7 @@ from transexplain.data.shard_reader import (
 )
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError
+from transexplain.files import remote_files
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, DatasetSpec, Shard
 

@@ -30,7 +30,7 @@ from transexplain.data.shard_reader import (
 from transexplain.data.snapshot import prepare
 from transexplain.data.snapshot_pieces import piece_at, published, put_pieces, rows_of_piece
 from transexplain.errors import DataSourceError, ObjectStoreError, RemoteFileError
-from transexplain.remote_files import delete, info, read, under, write
+from transexplain.files.remote_files import delete, info, read, under, write
 from transexplain.settings import Settings
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, DatasetSpec, Shard

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packed_pictures import draw, in_parquet, png
 
-from transexplain.data import parquet_pictures
+from transexplain.data import picture_places
 from transexplain.data.picture_places import picture_at
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
@@ -122,17 +122,17 @@ def test_rows_are_read_in_any_order_and_once_where_they_come_in_order(tmp_path, 
     wanted = list(pictures.values())
     begun = []
     monkeypatch.setattr(
-        parquet_pictures._Reader,
+        picture_places._Reader,
         "_begin",
-        lambda self, group, begin=parquet_pictures._Reader._begin: (
+        lambda self, group, begin=picture_places._Reader._begin: (
             begun.append(group),
             begin(self, group),
         ),
     )
-    assert [parquet_pictures.cell_bytes(path, "image", row) for row in range(40)] == wanted
+    assert [picture_places.cell_bytes(path, "image", row) for row in range(40)] == wanted
     assert begun == [0]
     for row in (39, 0, 17, 17, 16, 31, 15):
-        assert parquet_pictures.cell_bytes(path, "image", row) == wanted[row]
+        assert picture_places.cell_bytes(path, "image", row) == wanted[row]
     assert len(begun) == 4  # at first, and three times back
 
 

@@ -13,7 +13,7 @@ from faulty_s3 import BUCKET
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import DataSourceError
-from transexplain.remote_files import write
+from transexplain.files.remote_files import write
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetSpec, Shard
 

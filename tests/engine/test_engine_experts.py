@@ -13,8 +13,7 @@ from test_engine_replay import batch_of, check_near, seeds, step_of
 from torch import Tensor, nn
 
 from transexplain.engine.composites import COMPOSITES, composite, parsed_overrides, tuned
-from transexplain.engine.experts import every_expert
-from transexplain.engine.propagate import Propagation, propagate
+from transexplain.engine.propagate import Propagation, every_expert, propagate
 from transexplain.engine.traced import fixed_shapes
 from transexplain.models.loaded_model import Batch, LoadedModel
 
@@ -170,6 +169,6 @@ def test_calls_without_routing_or_too_large_stay_unchanged(
         experts(*routing(torch.float16))  # which may overflow where nobody routes to
         experts(tokens, chosen.double(), weights)
         experts(tokens=tokens, chosen=chosen, weights=weights)
-        monkeypatch.setattr("transexplain.engine.experts._MOST", 2 * tokens.numel() - 1)
+        monkeypatch.setattr("transexplain.engine.propagate._MOST", 2 * tokens.numel() - 1)
         experts(*routing())
     assert experts.given == [3, 3, 3, 3]

@@ -19,7 +19,7 @@ from transexplain.engine.needed_work import (
     with_value_gradients,
     without_zero_columns,
 )
-from transexplain.engine.recurring import Step
+from transexplain.engine.replay import Step
 from transexplain.engine.traced import Traced, traced
 from transexplain.methods.at_input_layer import features_at
 from transexplain.methods.relevance import step_of

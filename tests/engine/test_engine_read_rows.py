@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from transexplain.engine.composites import composite
-from transexplain.engine.read_rows import with_read_rows
-from transexplain.engine.row_rules import Axis, Read, RowRules
+from transexplain.engine.read_rows import Axis, Read, RowRules, with_read_rows
 from transexplain.engine.traced import Part, Traced, traced
 from transexplain.methods.at_input_layer import features_at
 from transexplain.methods.relevance import step_of

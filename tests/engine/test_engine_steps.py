@@ -21,8 +21,7 @@ import transexplain as te
 from transexplain.engine import compiled as compiling_module
 from transexplain.engine import steps
 from transexplain.engine.composites import composite
-from transexplain.engine.recurring import Step
-from transexplain.engine.replay import ReplayedPropagation
+from transexplain.engine.replay import ReplayedPropagation, Step
 from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, steps_of

@@ -16,15 +16,15 @@ from tiny_models import text_items, vit
 import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating import curve_scores as scoring
+from transexplain.evaluating.curve_scores import PerturbedLogits
 from transexplain.evaluating.metrics import curve_of
-from transexplain.evaluating.perturbed_logits import PerturbedLogits
 from transexplain.explaining.long_texts import redrawn_in_windows
 from transexplain.methods.at_input_layer import InputLayerForward
 from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
 from transexplain.reports.evaluation import tables_of
 from transexplain.types.items import Attribution, Item
-from transexplain.types.read_lengths import Join
+from transexplain.types.plans import Join
 from transexplain.types.scores import (
     DRAWS,
     EvaluatedMethod,

@@ -14,7 +14,7 @@ from chaos_groups import command, environment, wait_for
 from command_line_here import run_here
 from faulty_s3 import BUCKET, FaultyS3
 
-from transexplain.remote_files import under, write
+from transexplain.files.remote_files import under, write
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database

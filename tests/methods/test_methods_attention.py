@@ -10,7 +10,7 @@ from architectures_measured import ready
 from torch import Tensor, nn
 
 import transexplain as te
-from transexplain.engine.attention_parts import AttentionPass, read_attention
+from transexplain.engine.operator_parts import AttentionPass, read_attention
 from transexplain.engine.propagate import propagate
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.attention_flow import _flows

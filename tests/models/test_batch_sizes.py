@@ -8,8 +8,7 @@ import torch
 from architectures_measured import ready
 
 import transexplain as te
-from transexplain.engine.batch_shapes import bucket_of, power_of_two
-from transexplain.engine.steps import Steps
+from transexplain.engine.steps import Steps, bucket_of, power_of_two
 from transexplain.explaining.batch_sizes import BudgetSearch, Room, batches_of, token_batches
 from transexplain.methods.at_input_layer import in_bucket, steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel

@@ -20,8 +20,7 @@ from transexplain.models.configs import read_config
 from transexplain.models.hub import read_weights, weight_files
 from transexplain.models.huggingface import read_module
 from transexplain.models.load import load_model
-from transexplain.models.timm_arguments import checked_arguments
-from transexplain.models.timm_models import built, recipe_of
+from transexplain.models.timm_models import built, checked_arguments, recipe_of
 from transexplain.training.classifiers import load_for_training
 
 SMALL: dict[str, Any] = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2}

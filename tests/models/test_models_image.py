@@ -13,7 +13,7 @@ from tiny_models import SIZES, Recorder, text_items, vit
 from torch import nn
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.input_layer_search import infer_grid, probing_pictures
+from transexplain.models.input_layer import infer_grid, probing_pictures
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import ItemFailure, PatchGrid

@@ -13,9 +13,16 @@ from torchvision import transforms
 from transformers import ViTImageProcessor, ViTImageProcessorPil
 
 from transexplain.models.huggingface import processor_transform
-from transexplain.models.image_encoder import CropFinder, ImageEncoder, picture
+from transexplain.models.image_encoder import (
+    ByteTransform,
+    CropFinder,
+    ImageEncoder,
+    PixelBytes,
+    gathered,
+    picture,
+    stacked,
+)
 from transexplain.models.loaded_model import Encoded
-from transexplain.models.pixel_bytes import ByteTransform, PixelBytes, gathered, stacked
 from transexplain.types.items import Item, PatchGrid
 
 SIDE = 48

@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 
 import transexplain as te
 from orchestrator.training_spec import TrainingSpec
-from transexplain.engine.attention_parts import AttentionPass, LinearValues
+from transexplain.engine.operator_parts import AttentionPass, LinearValues
 from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.evaluating.metrics.randomisation import randomised_model
@@ -35,7 +35,7 @@ from transexplain.methods.global_maps import mean_heads
 from transexplain.methods.map_passes import MapMethod, Maps, _EagerPasses
 from transexplain.methods.rollout import rolled
 from transexplain.models import huggingface
-from transexplain.models.card_map import card_map
+from transexplain.models.huggingface import card_map
 from transexplain.models.loaded_model import LoadedModel
 from workers import device_worker
 from workers.device_worker import WorkerOptions

@@ -14,7 +14,7 @@ from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Encoded, InputsOfText, LoadedModel
-from transexplain.models.token_spans import tokens_of
+from transexplain.models.text_encoder import tokens_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.tokens import Token
 

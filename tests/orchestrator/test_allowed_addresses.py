@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_receivers import web_receiver
 
-from orchestrator.schedule import allowed_addresses, signed_post
-from orchestrator.schedule.allowed_addresses import ALLOW, Allowed, check_written, not_public
+from orchestrator.schedule import signed_post
+from orchestrator.schedule.signed_post import ALLOW, Allowed, check_written, not_public
 from transexplain.errors import ConfigurationError, WebhookError
 
 REFUSED = [
@@ -52,7 +52,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch, names: dict[str, list[list[str]]]) 
         found = names[host].pop(0)
         return [one for address in found for one in real(address, port, **keys)]
 
-    monkeypatch.setattr(allowed_addresses.socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(signed_post.socket, "getaddrinfo", look_up)
     return asked
 
 
@@ -107,7 +107,7 @@ def test_what_the_environment_cannot_say(monkeypatch: pytest.MonkeyPatch, wrong:
 def test_an_address_as_it_is_written_is_checked_without_a_look_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(allowed_addresses.socket, "getaddrinfo", None)
+    monkeypatch.setattr(signed_post.socket, "getaddrinfo", None)
     for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST."):
         with pytest.raises(ConfigurationError, match=f"webhook x: .*{ALLOW}="):
             check_written(host, "webhook x")

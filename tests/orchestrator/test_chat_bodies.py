@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import ANNS, WORTH, biased_run
 
-from orchestrator.schedule.chat_bodies import slack_body, teams_body
-from orchestrator.schedule.notice import Notice, lines_of, notice_of, run_link, shortened
+from orchestrator.schedule.notices import (
+    Notice,
+    lines_of,
+    notice_of,
+    run_link,
+    shortened,
+    slack_body,
+    teams_body,
+)
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
 from transexplain.reports.summary import summarise

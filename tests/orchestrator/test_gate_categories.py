@@ -15,9 +15,8 @@ from transexplain.reports.run_metrics import run_metrics
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from transexplain.types.filings import ImpactPlan
 from transexplain.types.items import ItemFailure
-from transexplain.types.plans import ModelRef
+from transexplain.types.plans import ImpactPlan, ModelRef
 
 BY_SEX = ImpactPlan(favourable=("positive",), sex="who", unknown=("?",), exclude_below=0.05)
 BY_BOTH = replace(BY_SEX, ethnicity="from")

@@ -15,7 +15,7 @@ import yaml
 from tiny_audit import make_audit
 from tiny_models import bert, wordpiece
 
-from orchestrator.in_memory_files import data_section
+from orchestrator.notebook_audit import data_section
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard

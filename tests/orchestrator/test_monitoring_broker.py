@@ -16,9 +16,9 @@ from serving import acting_client
 from typer.testing import CliRunner
 
 from orchestrator.dispatch import queue
-from orchestrator.monitoring import broker_queues
-from orchestrator.monitoring.broker_queues import BrokerQueues
-from orchestrator.monitoring.fleet_collector import FleetCollector
+from orchestrator.monitoring import probes
+from orchestrator.monitoring.fleet_metrics import FleetCollector
+from orchestrator.monitoring.probes import BrokerQueues
 from transexplain.settings import Settings
 from transexplain.store import queueing
 from transexplain.store.database import Database
@@ -51,7 +51,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker on a busy machine is not away."""
-    monkeypatch.setattr(broker_queues, "_WITHIN", 60.0)
+    monkeypatch.setattr(probes, "_WITHIN", 60.0)
 
 
 def scrape(db: Database, settings: Settings, broker: BrokerQueues | None) -> str:
@@ -121,7 +121,7 @@ def test_the_fleet_page_has_them_beside_the_shards(db: Database, settings: Setti
 def test_a_broker_that_is_away_costs_its_number_alone(
     db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "orchestrator.monitoring.broker_queues")
+    caplog.set_level(logging.INFO, "orchestrator.monitoring.probes")
     settings = Settings(broker_url=NOWHERE, queue="q")
     run_id = biased_run(db, leave=2)
     broker = BrokerQueues(settings)
@@ -159,7 +159,7 @@ def test_a_broker_that_hangs_is_not_waited_for(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes the connection and says nothing: the scrape is over while the look still waits."""
-    monkeypatch.setattr(broker_queues, "_WITHIN", 0.2)
+    monkeypatch.setattr(probes, "_WITHIN", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         seen = scrape(db, Settings(queue="q"), BrokerQueues(Settings(broker_url=url, queue="q")))
@@ -194,14 +194,14 @@ def test_metrics_server_asks_the_broker_that_the_environment_names(
 ) -> None:
     asked: list[BrokerQueues | None] = []
     from orchestrator.cli.command_line import app
-    from orchestrator.monitoring import fleet_collector
+    from orchestrator.monitoring import fleet_metrics
     from transexplain.errors import ConfigurationError
 
     def keep(_db: Database, _queue: str, broker: BrokerQueues | None) -> None:
         asked.append(broker)
         raise ConfigurationError("that is all")
 
-    monkeypatch.setattr(fleet_collector, "FleetCollector", keep)
+    monkeypatch.setattr(fleet_metrics, "FleetCollector", keep)
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.delenv("TRANSEXPLAIN_BROKER_URL", raising=False)
     CliRunner().invoke(app, ["metrics-server"])

@@ -18,8 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert, update
 from tiny_audit import make_audit
 
-from orchestrator.monitoring.exported_metrics import METRICS, MOST_RUNS, MOST_WORKERS, PREFIX
-from orchestrator.monitoring.fleet_collector import FleetCollector
+from orchestrator.monitoring.fleet_metrics import (
+    METRICS,
+    MOST_RUNS,
+    MOST_WORKERS,
+    PREFIX,
+    FleetCollector,
+)
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.schedule.fire_times import latest
 from orchestrator.spec import load_spec
@@ -360,7 +365,7 @@ def test_a_role_that_only_reads_is_told_all_but_failures(
 
     from sqlalchemy import make_url
 
-    from transexplain.store.read_roles import grant_read
+    from transexplain.store.upkeep import grant_read
 
     role = f"te_reader_{uuid.uuid4().hex[:8]}"
     with open_database(postgres_url, upgrade=True) as store:
@@ -384,7 +389,7 @@ def test_two_groups_newly_flagged_are_a_metric_of_the_run() -> None:
     from transexplain.reports.run_metrics import _counts
     from transexplain.reports.sections.item_fates import Counts
     from transexplain.reports.sections.previous_run import Previous
-    from transexplain.reports.verdict_changes import VerdictChange
+    from transexplain.reports.verdict_words import VerdictChange
 
     def change(group: str, *, before: bool, now: bool) -> VerdictChange:
         return VerdictChange(

@@ -17,9 +17,9 @@ from sqlalchemy import make_url, text
 from tcp_proxy import TcpProxy
 
 from orchestrator.monitoring import metrics_http
-from orchestrator.monitoring.fleet_collector import FleetCollector
+from orchestrator.monitoring.fleet_metrics import FleetCollector
 from orchestrator.monitoring.metrics_http import monitoring_app, serve_metrics
-from orchestrator.monitoring.readiness import Readiness, database_check
+from orchestrator.monitoring.probes import Readiness, database_check
 from transexplain.errors import BrokerError, ConfigurationError
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -56,7 +56,7 @@ def asked(db: Database, *more: Callable[[], None], within: float = 5.0) -> Get:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request looks anew."""
-    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._FRESH", 0.0)
+    monkeypatch.setattr("orchestrator.monitoring.probes._FRESH", 0.0)
 
 
 def test_a_good_server_is_alive_and_ready_and_has_three_paths(by_wsgi: Get) -> None:
@@ -71,7 +71,7 @@ def test_a_good_server_is_alive_and_ready_and_has_three_paths(by_wsgi: Get) -> N
 def test_tables_of_another_version_are_not_ready_and_the_log_says_why(
     db: Database, at_once: None, by_wsgi: Get, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "orchestrator.monitoring.readiness")
+    caplog.set_level(logging.INFO, "orchestrator.monitoring.probes")
     assert by_wsgi("/readyz")[0] == 200
     with db.begin() as connection:
         known = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
@@ -124,8 +124,8 @@ def test_many_requests_cost_one_look() -> None:
 def test_a_look_that_hangs_holds_up_nobody_and_others_begin_beside_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._HUNG", 0.02)
-    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._FRESH", 0.0)
+    monkeypatch.setattr("orchestrator.monitoring.probes._HUNG", 0.02)
+    monkeypatch.setattr("orchestrator.monitoring.probes._FRESH", 0.0)
     released, looks = threading.Event(), []
 
     def hangs() -> None:
@@ -195,7 +195,7 @@ def test_a_database_that_goes_away_freezes_and_comes_back(
     postgres_url: str, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen by both servers at once, behind a proxy; each says so, and recovers by itself."""
-    monkeypatch.setattr("orchestrator.monitoring.bounded_looks._HUNG", 0.1)
+    monkeypatch.setattr("orchestrator.monitoring.probes._HUNG", 0.1)
     testclient = pytest.importorskip("starlette.testclient")
     from orchestrator.serve.access import AccessRules
     from orchestrator.serve.application import application

@@ -10,7 +10,7 @@ from faulty_s3 import BUCKET, FaultyS3
 from tiny_audit import make_audit
 
 from transexplain.data import snapshot_pieces
-from transexplain.remote_files import delete, read, under, write
+from transexplain.files.remote_files import delete, read, under, write
 
 Call = Callable[..., tuple[int, str]]
 FOLDER = f"s3://{BUCKET}/t"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from orchestrator.cli import app
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions, results, run_totals, runs, shards
+from transexplain.store import results, run_totals, runs, shards, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -106,7 +106,7 @@ def test_postgresql_gets_its_partitions(postgres_url: str) -> None:
     assert "every partition is there" in call(postgres_url, "maintain").output
     with open_database(postgres_url) as db:
         with db.read() as connection:
-            assert len(partitions.months(connection)) == 4
+            assert len(upkeep.months(connection)) == 4
         with mock.patch.object(runs, "_new_id", return_value="20260105-00000000"):
             worked(db, 200)
     assert "partitions made: 202601" in call(postgres_url, "maintain").output

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.dispatch.local import run_here
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from orchestrator.spec.data_section import EVALUATED_ITEMS

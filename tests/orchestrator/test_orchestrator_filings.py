@@ -16,8 +16,7 @@ from orchestrator.spec.filing_sections import ScenarioSection
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.store.runs import plan_from_json, plan_to_json
-from transexplain.types.filings import ImpactPlan, Scenario
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import AuditPlan, ImpactPlan, Scenario
 
 Call = Callable[..., tuple[int, str]]
 HARM = "Women are refused more often"

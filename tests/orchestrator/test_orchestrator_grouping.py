@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from attribution_rows import write_rows
 
-from transexplain.analysis.groups.swap_pairs import SHIPPED, load_pairs
+from transexplain.analysis.groups.lexicon import SHIPPED, load_pairs
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store import runs

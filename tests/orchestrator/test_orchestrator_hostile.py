@@ -10,9 +10,8 @@ import pytest
 from orchestrator.schedule.tick import tick
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
-from transexplain.store.deliveries import Receiver
 from transexplain.store.revisions import open_database
-from transexplain.store.schedules import Planned
+from transexplain.store.schedules import Planned, Receiver
 
 Call = Callable[..., tuple[int, str]]
 

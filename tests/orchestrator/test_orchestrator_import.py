@@ -16,7 +16,7 @@ from shard_pool import ShardPool
 from tiny_audit import make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_section import merged

@@ -11,7 +11,7 @@ from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.plan.data_check import check_data
+from orchestrator.plan.audit_plan import check_data
 from orchestrator.spec import load_spec
 from transexplain.provenance.verification import VerifyRequest
 from transexplain.provenance.verify import input_checks

@@ -11,7 +11,7 @@ from PIL import Image
 from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_local
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.mixed_audits import Mixed

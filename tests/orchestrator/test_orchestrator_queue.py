@@ -9,7 +9,7 @@ from tiny_audit import make_audit
 from orchestrator.dispatch import queue
 from orchestrator.dispatch import queue as sweep
 from orchestrator.dispatch.queue import follow
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError

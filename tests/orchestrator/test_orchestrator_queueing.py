@@ -10,11 +10,11 @@ from command_line_here import run_here
 from store_samples import make_plan, make_result, make_shards
 
 from orchestrator.dispatch import local, queue
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from transexplain.settings import Settings
 from transexplain.store import queueing, results, runs, shards
 from transexplain.store.revisions import open_database
-from transexplain.types.queue_place import QueuePlace
+from transexplain.types.plans import QueuePlace
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from verified_runs import Run, failed
 
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
-from orchestrator.plan.data_check import check_data
+from orchestrator.plan.audit_plan import check_data
 from orchestrator.spec import load_spec
 from transexplain.auditing.text_redaction import TextKey
 from transexplain.errors import ConfigurationError, SpecError

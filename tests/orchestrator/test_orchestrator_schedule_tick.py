@@ -20,9 +20,8 @@ from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Receiver
 from transexplain.store.revisions import open_database
-from transexplain.store.schedules import Schedule
+from transexplain.store.schedules import Receiver, Schedule
 from transexplain.store.schema import schedule
 
 SMALL = {"evaluation": {"items": 0}}

@@ -22,10 +22,10 @@ from orchestrator.schedule.tick import run_now
 from orchestrator.schedule.verdict_posts import deliver
 from transexplain.errors import ConfigurationError, TransExplainError, WebhookError
 from transexplain.settings import Settings
-from transexplain.store import deliveries, schedules
+from transexplain.store import schedules
 from transexplain.store.database import Database
-from transexplain.store.deliveries import FireDelivery, Receiver
 from transexplain.store.revisions import open_database
+from transexplain.store.schedules import FireDelivery, Receiver
 from transexplain.store.schema import fire_delivery
 
 SECRET = "a very secret key"
@@ -192,7 +192,7 @@ def test_a_poster_that_died_after_its_post_repeats_the_key(
 
     finished(db, settings)
     with monkeypatch.context() as patched:
-        patched.setattr(deliveries, "posted", die)
+        patched.setattr(schedules, "posted", die)
         with pytest.raises(SystemExit):
             deliver(db)
     assert deliver(db) == [], "claimed: nobody else posts it meanwhile"

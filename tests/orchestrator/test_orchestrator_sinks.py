@@ -25,9 +25,9 @@ from orchestrator.dispatch.local import Reports, run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.serve.links import link
 from orchestrator.spec import load_spec
-from transexplain import remote_files
+from transexplain.files import remote_files
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards, sink_files, sink_folders
+from transexplain.store import results, runs, shards, sink_files
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -150,8 +150,8 @@ def test_two_workers_and_a_store_that_fails(tmp_path: Path, s3: FaultyS3) -> Non
             strict=True,
         )
         assert all(a.relevance.tobytes() == b.relevance.tobytes() for a, b in pairs)
-        sink_folders.tidy(other, sunk.id)
-        folder = sink_folders.run_folder(other, sunk.id)
+        sink_files.tidy(other, sunk.id)
+        folder = sink_files.run_folder(other, sunk.id)
         there = {one.url.rpartition("/")[2] for one in remote_files.under(str(folder))}
         committed = sink_files.files_of(other, sunk.id)
         assert there == {"_manifest", *(one.name for one in committed)}
@@ -234,7 +234,7 @@ def test_a_process_that_is_killed_between_upload_and_commit(tmp_path: Path, s3: 
         words = (settings.database_url, str(settings.snapshot_dir), run_id)
         ended = subprocess.run([sys.executable, "-c", _KILLED, *words], check=False)
         assert ended.returncode == -signal.SIGKILL
-        folder = str(sink_folders.run_folder(db, run_id))
+        folder = str(sink_files.run_folder(db, run_id))
         garbage = "shard-000001-token-1.parquet"
         assert garbage in {one.url.rpartition("/")[2] for one in remote_files.under(folder)}
         assert garbage not in {one.name for one in sink_files.files_of(db, run_id)}

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from tiny_trainings import bert_folder, write_texts
 
-from orchestrator.training_presets import PRESETS
 from orchestrator.training_spec import (
+    PRESETS,
     TrainingSpec,
     load_training,
     plan_training,

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
 from orchestrator.cli.status_commands import Rate, Watcher, span, watch
-from orchestrator.monitoring.fleet_collector import FleetCollector
+from orchestrator.monitoring.fleet_metrics import FleetCollector
 from orchestrator.monitoring.metrics_http import monitoring_app, serve_metrics
-from orchestrator.monitoring.readiness import Readiness, database_check
+from orchestrator.monitoring.probes import Readiness, database_check
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.provenance.manifest import manifest_of
@@ -26,7 +26,7 @@ from transexplain.reports.sections.manifest_section import provenance_of
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.device_times import device_times
+from transexplain.store.fleet_state import device_times
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.device_time import STAGES

@@ -21,9 +21,9 @@ from orchestrator.schedule import tick
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store.database import Database
-from transexplain.store.read_roles import WITHOUT
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
+from transexplain.store.upkeep import WITHOUT
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 _QUERY = re.compile(r"^### ([^\n]+\?)\n\n```sql\n(.*?)^```$", re.DOTALL | re.MULTILINE)

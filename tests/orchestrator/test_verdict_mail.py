@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_receivers import Certificate, mail_receiver, make_certificate
 
-from orchestrator.schedule import verdict_mail
-from orchestrator.schedule.notice import Notice
-from orchestrator.schedule.verdict_mail import message_of, send, server_of_environment
+from orchestrator.schedule import notices
+from orchestrator.schedule.notices import Notice, message_of, send, server_of_environment
 from transexplain.errors import ConfigurationError, TransExplainError, WebhookError
 
 NOTICE = Notice(
@@ -221,7 +220,7 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_addresses_that_cannot_be(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="name@host"):
-        verdict_mail.check_address(address)
+        notices.check_address(address)
     use(monkeypatch, "smtp://127.0.0.1:1")
     with pytest.raises(ConfigurationError, match="name@host"):  # one that was written past us
         send(address, NOTICE, "abc")
@@ -229,7 +228,7 @@ def test_addresses_that_cannot_be(address: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_addresses_that_can_be() -> None:
     for address in ("ann@b.example", "a.b+c_d@mail.b-c.example", "root@localhost", "o'neil@b.org"):
-        verdict_mail.check_address(address)
+        notices.check_address(address)
 
 
 @given(st.text(st.characters(), max_size=300))

@@ -12,7 +12,7 @@ from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
 from orchestrator.dispatch.local import run_here, run_processes
-from orchestrator.dispatch.run_reports import Reports
+from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings

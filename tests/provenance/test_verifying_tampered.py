@@ -12,7 +12,7 @@ from verified_runs import Run, audited, change_plan, execute, failed, flipped, r
 
 from orchestrator.cli.command_line import app
 from transexplain.store import shard_digests
-from transexplain.store.recorded import recorded_shards
+from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from transexplain.types.plans import ShardResult

@@ -23,7 +23,7 @@ from transexplain.explaining.item_loop import explain_again
 from transexplain.models.generated_answers import AnsweredEncoder, generating
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.provenance.answer_ties import tied_answer
+from transexplain.provenance.explained_again import tied_answer
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from verified_runs import audited, execute, failed, flipped, rows
 
 from orchestrator.cli.command_line import app
-from transexplain.store.recorded import recorded_shards
+from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
 
 

@@ -12,7 +12,7 @@ from test_reports_summary import image_run
 
 from transexplain.analysis.groups.class_totals import SeenTotals
 from transexplain.reports.report_section import merged
-from transexplain.reports.sections import failed_items
+from transexplain.reports.sections import item_fates
 from transexplain.reports.survey import SHARE, Sizes, Survey, survey
 from transexplain.store import noteworthy, results, runs
 from transexplain.store.database import Database
@@ -157,7 +157,7 @@ def test_margins_and_failures(db: Database) -> None:
         ],
     )
     assert noteworthy.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
-    kinds = failed_items.failures(db, run)
+    kinds = item_fates.failures(db, run)
     assert [(kind.kind, kind.count) for kind in kinds] == [("null", 8), ("empty-text", 1)]
     assert [one.item_id for one in kinds[0].examples] == ["1", "2", "3", "4", "5"]
 

@@ -13,10 +13,9 @@ from report_samples import Visible, biased_run, explained_text, stored_run
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import charts
-from transexplain.reports.charts import Series, stroke
+from transexplain.reports.charts import Series, scatter_drawing, stroke
 from transexplain.reports.page import runnable
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.scatter import scatter_drawing
 from transexplain.reports.sections.class_views import ClassView, positions
 from transexplain.reports.sections.rare_words import RareWord, cloud, plane
 from transexplain.reports.summary import summarise

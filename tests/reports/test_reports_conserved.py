@@ -15,7 +15,7 @@ from transexplain.reports.evaluation import tabulate
 from transexplain.reports.phrasing import percent
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.run_metrics import run_metrics
-from transexplain.reports.sections.relevance_conserved import (
+from transexplain.reports.sections.measured_faithfulness import (
     Conservation,
     conservation_chart,
     conservation_sentences,

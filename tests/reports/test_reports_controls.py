@@ -12,7 +12,7 @@ from transexplain.analysis.groups.mention_ablation import MentionAblation
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports import REPORTS
-from transexplain.reports.sections import controls
+from transexplain.reports.sections import group_relevance
 from transexplain.reports.sections.group_section import control_sentences
 from transexplain.reports.summary import Summary, summarise
 from transexplain.store.database import Database
@@ -160,6 +160,6 @@ def test_without_a_difference_there_is_none_to_explain_away(db: Database) -> Non
     found = summary(db).groups
     assert found is not None and found.randomised is not None
     plain = replace(found, rows=tuple(replace(row, verdict="inconclusive") for row in found.rows))
-    assert "no difference that it could explain away" in controls.randomised_sentence(
+    assert "no difference that it could explain away" in group_relevance.randomised_sentence(
         plain.rows, found.randomised
     )

@@ -31,11 +31,14 @@ from transexplain.analysis.groups.answers import answer_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports import DRIFT_REPORTS
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
-from transexplain.reports.runs_compared.compared_items import LEAST, agreement
-from transexplain.reports.runs_compared.compared_rates import RateTotals
-from transexplain.reports.runs_compared.comparison_formats import schema
-from transexplain.reports.runs_compared.comparison_headline import gone, newly
-from transexplain.reports.runs_compared.comparison_summary import mcnemar_p, mean_over_items
+from transexplain.reports.runs_compared.compared_items import LEAST, RateTotals, agreement
+from transexplain.reports.runs_compared.comparison_summary import (
+    gone,
+    mcnemar_p,
+    mean_over_items,
+    newly,
+    schema,
+)
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure

@@ -9,9 +9,8 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.metric_table import Scored
 from transexplain.reports.evaluation import evaluation_tables, tabulate
-from transexplain.reports.evaluation.evaluation_records import Table
 from transexplain.reports.evaluation.evaluation_tables import table
-from transexplain.reports.evaluation.score_statistics import gather
+from transexplain.reports.evaluation.score_statistics import Table, gather
 from transexplain.store.database import Database
 from transexplain.types.scores import EvaluationPlan, MetricScore, MetricSpec
 

@@ -16,9 +16,8 @@ from transexplain.reports.sections.bias_scenarios import BiasScenarios
 from transexplain.reports.sections.impact_by_category import ImpactByCategory
 from transexplain.reports.summary import redacted, rules, summarise
 from transexplain.store.database import Database
-from transexplain.types.filings import ImpactPlan, Scenario
 from transexplain.types.items import ItemFailure
-from transexplain.types.plans import ModelRef
+from transexplain.types.plans import ImpactPlan, ModelRef, Scenario
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 FULL = Scenario(

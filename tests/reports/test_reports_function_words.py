@@ -2,9 +2,8 @@
 
 import pytest
 
-from transexplain.reports.function_words import says_little
 from transexplain.reports.sections.class_views import WordRow, _top
-from transexplain.reports.sections.rare_words import RareWord, cloud
+from transexplain.reports.sections.rare_words import RareWord, cloud, says_little
 
 
 @pytest.mark.parametrize("word", ["the", "The", ",", "...", "\u201c", "of", "'s", "his", "\u3002"])

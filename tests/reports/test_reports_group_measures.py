@@ -16,12 +16,12 @@ from report_samples import (
     stored_run,
 )
 
-from transexplain.analysis.groups.group_splits import Reversal, Split
+from transexplain.analysis.groups.group_table import Reversal, Split
 from transexplain.reports.report_formats import render_html, render_json
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.group_matching import dropped_by_group
-from transexplain.reports.sections.group_quality import ALL_ITEMS, quality_by_group
+from transexplain.reports.sections.group_relevance import ALL_ITEMS, quality_by_group
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarise
 from transexplain.store import runs

@@ -7,7 +7,7 @@ from report_samples import Visible, biased_run, explained_text, stored_run
 
 from transexplain.reports.report_formats import render_html, schema
 from transexplain.reports.report_formats import render_json as as_json
-from transexplain.reports.sections.label_readings import LabelReading
+from transexplain.reports.sections.audited_run import LabelReading
 from transexplain.reports.summary import redacted, summarise
 from transexplain.store.database import Database
 

@@ -14,9 +14,8 @@ from transexplain.reports import report_formats
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.failed_items import FailureExample, FailureKind
 from transexplain.reports.sections.group_answers import _large
-from transexplain.reports.sections.item_fates import Confusion
+from transexplain.reports.sections.item_fates import Confusion, FailureExample, FailureKind
 from transexplain.reports.summary import redacted, rules, summarise
 from transexplain.store.database import Database
 

@@ -14,7 +14,7 @@ from transexplain.reports.phrasing import short
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_section import Groups
-from transexplain.reports.sections.relevance_conserved import Conservation
+from transexplain.reports.sections.measured_faithfulness import Conservation
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database

@@ -13,11 +13,11 @@ from report_samples import biased_run, explained_text, stored_run
 from orchestrator.gate import Policy
 from orchestrator.gate.policy_checks import checks
 from transexplain.analysis.groups.mixed_audits import ClassAgreement, Mixed
-from transexplain.reports import sql_rows as rows_module
+from transexplain.reports import sql_results as rows_module
 from transexplain.reports.report_formats import render_json
 from transexplain.reports.report_records import Summary
 from transexplain.reports.run_metrics import METRICS, run_metrics
-from transexplain.reports.sql_rows import sql_rows
+from transexplain.reports.sql_results import sql_rows
 from transexplain.reports.summary import summarised
 from transexplain.store import result_rows
 from transexplain.store.database import Database

@@ -31,9 +31,9 @@ from transexplain.reports import sql_results
 from transexplain.settings import Settings
 from transexplain.store import browsing, results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.read_roles import grant_read
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import form_key, shard
+from transexplain.store.upkeep import grant_read
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import ShardResult
 

@@ -30,8 +30,8 @@ from transexplain.reports.sql_results import write
 from transexplain.store import browsing_items, queueing, runs, schedules, shards
 from transexplain.store.browsing_items import ItemSearch
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Receiver
 from transexplain.store.revisions import open_database
+from transexplain.store.schedules import Receiver
 from transexplain.store.schema import result_part
 from transexplain.store.schema import schedule as schedule_table
 from transexplain.types.items import EntityGroup, ItemFailure

@@ -13,9 +13,7 @@ from orchestrator.serve.links import link
 from transexplain.errors import DamagedRowError
 from transexplain.store import noteworthy, parts, results
 from transexplain.store.database import Database
-from transexplain.store.item_matching import ItemSearch
-from transexplain.store.item_orders import ORDERS
-from transexplain.store.ranked_items import Ranking
+from transexplain.store.ranked_items import ORDERS, ItemSearch, Ranking
 from transexplain.store.schema import result_part
 from transexplain.types.items import Attribution, ItemOutcome
 from transexplain.types.label_sets import SeveralLabels

@@ -22,8 +22,8 @@ from transexplain.errors import DatabaseError
 from transexplain.reports.sql_results import write
 from transexplain.store import browsing, runs
 from transexplain.store.database import Database
-from transexplain.store.read_roles import grant_read
 from transexplain.store.revisions import open_database
+from transexplain.store.upkeep import grant_read
 
 Serve = Callable[..., TestClient]
 

@@ -11,7 +11,6 @@ from store_samples import make_plan, make_result
 from orchestrator.dispatch import queue
 from transexplain.settings import Settings
 from transexplain.store import (
-    fleet_demand,
     fleet_figures,
     fleet_state,
     queueing,
@@ -26,8 +25,7 @@ from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.store.schema import pending_shards, shard
 from transexplain.store.upkeep import prune
-from transexplain.types.plans import Shard, ShardCut
-from transexplain.types.queue_place import QueuePlace
+from transexplain.types.plans import QueuePlace, Shard, ShardCut
 
 #: 11 shards of 3 rows, the last of 2
 CUT = ShardCut(rows=32, size=3)
@@ -89,7 +87,7 @@ def test_counts_know_shards_that_are_not_made(db: Database) -> None:
     assert (row["shards"], row["items"]) == (11, 32)
     figures = fleet_figures.FigureReader(db, 60.0, 5).read().runs[0]
     assert (figures.shards["queued"], figures.pending) == (11, 32)
-    assert fleet_demand.demand(db) == 11
+    assert fleet_figures.demand(db) == 11
     claim = shards.claim(db, run_id, "w", 60)
     assert claim is not None
     assert runs.progress(db, run_id).states == {
@@ -97,9 +95,9 @@ def test_counts_know_shards_that_are_not_made(db: Database) -> None:
         "queued": 10,
         "running": 1,
     }
-    assert fleet_demand.demand(db) == 11
+    assert fleet_figures.demand(db) == 11
     queueing.pause(db, run_id)
-    assert fleet_demand.demand(db) == 1
+    assert fleet_figures.demand(db) == 1
 
 
 def test_claimers_at_once_make_no_block_twice(db: Database) -> None:

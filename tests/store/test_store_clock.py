@@ -15,19 +15,9 @@ from store_samples import claimable, make_plan, make_result, make_shards
 from orchestrator.dispatch import local
 from orchestrator.dispatch.local import Reports
 from transexplain.settings import Settings
-from transexplain.store import (
-    deliveries,
-    fleet_state,
-    leases,
-    results,
-    runs,
-    schedules,
-    shard_messages,
-    shards,
-)
+from transexplain.store import fleet_state, leases, results, runs, schedules, shard_messages, shards
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Receiver
-from transexplain.store.schedules import Planned
+from transexplain.store.schedules import Planned, Receiver
 from transexplain.store.schema import duty, fire_delivery, schedule, shard
 from workers import heartbeat
 from workers.heartbeat import free_dead, worker_name, worker_prefix
@@ -127,10 +117,10 @@ def test_a_verdict_being_posted_is_free_again(db: Database) -> None:
     [due] = schedules.ready(db)
     run_id = schedules.fire(db, due, schedules.now(db) + 1, (make_plan(rows=0), ()), None)
     assert run_id and runs.finalise(db, run_id)
-    assert deliveries.claim(db, 300) is not None
-    assert deliveries.claim(db, 300) is None
+    assert schedules.claim(db, 300) is not None
+    assert schedules.claim(db, 300) is None
     set_clock_back(db, TWO_DAYS)
-    assert deliveries.claim(db, 300) is not None
+    assert schedules.claim(db, 300) is not None
 
 
 def dead_process() -> int:

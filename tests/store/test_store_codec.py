@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from transexplain.errors import ItemError
-from transexplain.store.codec import EncodedMany, decode_all, encode_all
 from transexplain.store.columns import read_json
+from transexplain.store.part_fields import EncodedMany, decode_all, encode_all
 
 
 def encode(relevance: np.ndarray, payload: Any) -> EncodedMany:

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, Table, text
 from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions, results, revisions, runs, shards
+from transexplain.store import results, revisions, runs, shards, upkeep
 from transexplain.store.database import Database
-from transexplain.store.partitions import Month
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import PARTITIONED
+from transexplain.store.upkeep import Month
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def where(db: Database, table: str, run_id: str) -> dict[str, int]:
 
 def months(db: Database) -> list[str]:
     with db.read() as connection:
-        return [month.name for month in partitions.months(connection)]
+        return [month.name for month in upkeep.months(connection)]
 
 
 def content(db: Database, run_id: str) -> list[object]:
@@ -80,10 +80,10 @@ def test_months_follow_each_other(name: str, after: str) -> None:
 @pytest.mark.exhaustive
 def test_months_are_made_ahead_and_once(db: Database) -> None:
     with db.read() as connection:
-        now = partitions.this_month(connection)
+        now = upkeep.this_month(connection)
     wanted = [now, now.next, now.next.next]
-    assert partitions.maintain(db, ahead=2) == wanted
-    assert partitions.maintain(db, ahead=2) == []
+    assert upkeep.maintain(db, ahead=2) == wanted
+    assert upkeep.maintain(db, ahead=2) == []
     assert months(db) == [month.name for month in wanted]
     run_id = runs.create(db, make_plan(), make_shards())
     assert run_id.startswith(now.name)
@@ -96,13 +96,13 @@ def test_months_are_made_ahead_and_once(db: Database) -> None:
 @pytest.mark.exhaustive
 def test_callers_at_once_make_each_month_once(db: Database) -> None:
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: partitions.maintain(db, ahead=3), range(4)))
+        made = list(pool.map(lambda _: upkeep.maintain(db, ahead=3), range(4)))
     assert sorted(map(len, made)) == [0, 0, 0, 4]
 
 
 @pytest.mark.exhaustive
 def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(db: Database) -> None:
-    partitions.maintain(db)
+    upkeep.maintain(db)
     homes = {
         "0123456789ab": "low",
         "ffffffffffff": "high",
@@ -122,7 +122,7 @@ def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) ->
     other = run_of(db, "20310205-00000000", worked=False)
     claim = shards.claim(db, other, "w", 60)
     before = {one: content(db, one) for one in (late, neighbour)}
-    made = partitions.maintain(db, ahead=0)
+    made = upkeep.maintain(db, ahead=0)
     assert [month.name for month in made][1:] == ["203101", "203102"]
     for one in (late, neighbour):
         assert content(db, one) == before[one]
@@ -133,7 +133,7 @@ def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) ->
 
 
 def test_keys_hold_in_new_months(db: Database) -> None:
-    partitions.maintain(db, ahead=0)
+    upkeep.maintain(db, ahead=0)
     run_id = runs.create(db, make_plan(), make_shards())
     work(db, run_id)
     for orphaned in (
@@ -162,7 +162,7 @@ def test_nothing_is_lost_while_workers_write(db: Database) -> None:
     with ThreadPoolExecutor(4) as pool:
         saving = [pool.submit(save, run_id) for run_id in ids]
         assert begun.wait(30)
-        partitions.maintain(db, ahead=0)
+        upkeep.maintain(db, ahead=0)
         for one in saving:
             one.result()
     for year, run_id in enumerate(ids):
@@ -172,15 +172,15 @@ def test_nothing_is_lost_while_workers_write(db: Database) -> None:
 
 @pytest.mark.exhaustive
 def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
-    partitions.maintain(db, ahead=0)
+    upkeep.maintain(db, ahead=0)
     gone, stays = run_of(db, "20310105-00000000"), run_of(db, "20310205-00000000")
-    partitions.maintain(db, ahead=0)
+    upkeep.maintain(db, ahead=0)
     before = content(db, stays)
 
     def drop(connection: object) -> int:
-        return partitions.drop(connection, Month("203101"))
+        return upkeep.drop(connection, Month("203101"))
 
-    assert partitions.exclusively(db, drop) > 0
+    assert upkeep.exclusively(db, drop) > 0
     assert "203101" not in months(db)
     assert "203102" in months(db)
     assert list(results.iter_items(db, gone)) == []
@@ -190,19 +190,19 @@ def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
 
 @pytest.mark.exhaustive
 def test_busy_tables_are_not_waited_for_for_ever(db, monkeypatch) -> None:
-    monkeypatch.setattr(partitions, "_LOCK_TRIES", 2)
+    monkeypatch.setattr(upkeep, "_LOCK_TRIES", 2)
     with db.read() as reader:
         reader.execute(text("SELECT count(*) FROM result_part"))
         with pytest.raises(DatabaseError, match="busy the whole"):
-            partitions.maintain(db)
+            upkeep.maintain(db)
     assert months(db) == []
-    assert partitions.maintain(db)
+    assert upkeep.maintain(db)
 
 
 def test_a_worker_writes_into_partitions_that_only_the_owner_makes(db, postgres_url: str) -> None:
     """Rights on the tables are enough: on their partitions the worker has none."""
     name = f"worker_{postgres_url.rpartition('/')[2]}"
-    partitions.maintain(db, ahead=0)
+    upkeep.maintain(db, ahead=0)
     [month] = months(db)
     tables = ", ".join(("run", "shard", "pending_shards", *PARTITIONED))
     with db.begin() as connection:
@@ -213,9 +213,9 @@ def test_a_worker_writes_into_partitions_that_only_the_owner_makes(db, postgres_
             run_id = runs.create(other, make_plan(), make_shards())
             work(other, run_id)
             assert where(other, "result_part", run_id) == {f"result_part_{month}": 3}
-            assert partitions.maintain(other, ahead=0) == []
+            assert upkeep.maintain(other, ahead=0) == []
             with pytest.raises(ConfigurationError, match="role 'postgres'"):
-                partitions.maintain(other, ahead=1)
+                upkeep.maintain(other, ahead=1)
     finally:
         with db.begin() as connection:
             connection.execute(text(f"DROP OWNED BY {name}"))
@@ -231,7 +231,7 @@ def test_checks_of_keys_read_one_shard_each_whatever_the_statistics_say(db: Data
             new = runs.create(db, make_plan(800), pieces)
         if day != "20310106":
             work(db, new)
-            partitions.maintain(db, ahead=0)
+            upkeep.maintain(db, ahead=0)
             with db.begin() as connection:
                 connection.execute(text("ANALYZE"))
     db.close()  # plans are kept by connection

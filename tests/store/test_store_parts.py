@@ -30,7 +30,6 @@ from transexplain.store import (
     noteworthy,
     part_writing,
     parts,
-    recorded,
     results,
     run_totals,
     runs,
@@ -39,13 +38,13 @@ from transexplain.store import (
 )
 from transexplain.store import part_columns as col
 from transexplain.store.database import Database
+from transexplain.store.noteworthy import explained_rows, recorded_shards
 from transexplain.store.part_reading import Part
 from transexplain.store.part_summary import summary_of
 from transexplain.store.part_writing import part_rows
 from transexplain.store.plain_columns import parquet_of
 from transexplain.store.plain_reading import part_of
 from transexplain.store.readers import iter_pairs
-from transexplain.store.recorded import explained_rows, recorded_shards
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import result_part
 from transexplain.store.shard_digests import damaged
@@ -405,9 +404,9 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         "first": [noteworthy.first(db, run_id, count) for count in (0, 3, 99)],
         "sizes": [noteworthy.sizes_at(db, run_id, above) for above in (1, 5, 18)],
         "failures": noteworthy.failure_examples(db, run_id, 2),
-        "kinds": recorded.failure_kinds(db, run_id),
-        "explained rows": list(recorded.explained_rows(db, run_id)),
-        "some rows": list(recorded.explained_rows(db, run_id, range(3, 6))),
+        "kinds": noteworthy.failure_kinds(db, run_id),
+        "explained rows": list(noteworthy.explained_rows(db, run_id)),
+        "some rows": list(noteworthy.explained_rows(db, run_id, range(3, 6))),
         "aggregates": list(results.aggregates(db, run_id)),
     }
     return found

@@ -13,7 +13,7 @@ from transexplain.store import queueing, results, runs, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
-from transexplain.types.queue_place import QueuePlace
+from transexplain.types.plans import QueuePlace
 
 CLAIMERS, CAP, SHARDS = 6, 2, 30
 

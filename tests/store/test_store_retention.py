@@ -9,11 +9,10 @@ from sqlalchemy import event, func, insert, select, update
 from store_samples import make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import partitions, results, runs, schedules, shards, upkeep
+from transexplain.store import results, runs, schedules, shards, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Receiver
-from transexplain.store.schedules import Planned
+from transexplain.store.schedules import Planned, Receiver
 from transexplain.store.schema import fire_delivery, metadata, run, schedule_fire
 
 DAY = 86_400.0
@@ -199,7 +198,7 @@ def months(postgres_url: str) -> Iterator[Database]:
             ("20260305-00000000", 200.0),
         ):
             old_run(database, days, run_id)
-        partitions.maintain(database)
+        upkeep.maintain(database)
         yield database
 
 
@@ -221,7 +220,7 @@ def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> Non
     assert rows_left(months, "20260206-00000000")["item"] == 3
     assert rows_left(months, "20260206-00000000")["result_part"] == 3
     with months.read() as connection:
-        names = [month.name for month in partitions.months(connection)]
+        names = [month.name for month in upkeep.months(connection)]
         left = connection.execute(select(func.count()).select_from(metadata.tables["item"]))
         assert left.scalar_one() == 3
     assert "202602" in names
@@ -234,7 +233,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
     """Between the look and the lock a schedule began to need the run."""
     drop = upkeep._drop_month
 
-    def late(db: Database, month: partitions.Month, *rest: float) -> upkeep.PruneResult | None:
+    def late(db: Database, month: upkeep.Month, *rest: float) -> upkeep.PruneResult | None:
         if month.name == "202603":
             schedules.add(db, planned("nightly"))
             fired(db, "nightly", 1.0, "20260305-00000000")

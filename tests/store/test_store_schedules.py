@@ -8,10 +8,9 @@ from sqlalchemy import select, text, update
 from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import browsing_fleet, deliveries, runs, schedules
+from transexplain.store import browsing_fleet, runs, schedules
 from transexplain.store.database import Database
-from transexplain.store.deliveries import Receiver
-from transexplain.store.schedules import Planned, Schedule
+from transexplain.store.schedules import Planned, Receiver, Schedule
 from transexplain.store.schema import fire_delivery, schedule, schedule_receiver
 
 AUDIT = (make_plan(), make_shards())
@@ -133,7 +132,7 @@ def over(db: Database, *receivers: Receiver) -> str:
     """A fire with receivers, a webhook unless others are given, whose run is over."""
     due = make(db, receivers=receivers or (HOOK,))
     run_id = fired(db, due, due.since + 60)
-    assert deliveries.claim(db, 60) is None, "the run is not over"
+    assert schedules.claim(db, 60) is None, "the run is not over"
     runs.cancel(db, run_id)
     return run_id
 
@@ -141,10 +140,10 @@ def over(db: Database, *receivers: Receiver) -> str:
 def test_a_verdict_has_one_poster(db: Database) -> None:
     run_id = over(db)
     with ThreadPoolExecutor(8) as pool:
-        found = [one for one in pool.map(lambda _: deliveries.claim(db, 60), range(8)) if one]
+        found = [one for one in pool.map(lambda _: schedules.claim(db, 60), range(8)) if one]
     assert [(one.run_id, one.receiver, one.number) for one in found] == [(run_id, HOOK, 1)]
-    assert deliveries.posted(db, found[0])
-    assert deliveries.claim(db, 60) is None
+    assert schedules.posted(db, found[0])
+    assert schedules.claim(db, 60) is None
     (done,) = schedules.fires(db, "nightly")[0].deliveries
     assert (done.state, done.attempts) == ("posted", 1)
     assert done.delivered is not None
@@ -152,26 +151,26 @@ def test_a_verdict_has_one_poster(db: Database) -> None:
 
 def test_a_poster_that_died_is_followed_by_another(db: Database) -> None:
     over(db)
-    slow = deliveries.claim(db, 60)
+    slow = schedules.claim(db, 60)
     with db.begin() as connection:
         connection.execute(update(fire_delivery).values(next_at=fire_delivery.c.next_at - 61))
-    quick = deliveries.claim(db, 60)
+    quick = schedules.claim(db, 60)
     assert quick.attempts == 2
-    assert not deliveries.posted(db, slow), "its time was up"
-    deliveries.not_posted(db, slow, "too late", None)
-    assert deliveries.posted(db, quick)
+    assert not schedules.posted(db, slow), "its time was up"
+    schedules.not_posted(db, slow, "too late", None)
+    assert schedules.posted(db, quick)
     assert schedules.fires(db, "nightly")[0].deliveries[0].error is None
 
 
 def test_a_post_that_failed_waits_and_is_given_up(db: Database) -> None:
     over(db)
-    first = deliveries.claim(db, 60)
-    deliveries.not_posted(db, first, "answered 500", 60)
-    assert deliveries.claim(db, 60) is None
-    deliveries.not_posted(db, first, "answered 500", -1)
-    second = deliveries.claim(db, 60)
-    deliveries.not_posted(db, second, "answered 501", None)
-    assert deliveries.claim(db, 60) is None
+    first = schedules.claim(db, 60)
+    schedules.not_posted(db, first, "answered 500", 60)
+    assert schedules.claim(db, 60) is None
+    schedules.not_posted(db, first, "answered 500", -1)
+    second = schedules.claim(db, 60)
+    schedules.not_posted(db, second, "answered 501", None)
+    assert schedules.claim(db, 60) is None
     (done,) = schedules.fires(db, "nightly")[0].deliveries
     assert (done.state, done.error, done.attempts) == ("failed", "answered 501", 2)
 
@@ -179,17 +178,17 @@ def test_a_post_that_failed_waits_and_is_given_up(db: Database) -> None:
 def test_every_receiver_has_its_own_state(db: Database) -> None:
     over(db, HOOK, Receiver(kind="slack", address="https://y.example/"), HOOK)
     states = []
-    taken = [deliveries.claim(db, 60) for _ in range(3)]
-    assert deliveries.claim(db, 60) is None
+    taken = [schedules.claim(db, 60) for _ in range(3)]
+    assert schedules.claim(db, 60) is None
     first, second, third = (one for one in taken if one)
     assert [one.number for one in (first, second, third)] == [1, 2, 3]
-    deliveries.not_posted(db, second, "answered 404", None)
-    deliveries.not_posted(db, third, "answered 503", -1)
+    schedules.not_posted(db, second, "answered 404", None)
+    schedules.not_posted(db, third, "answered 503", -1)
     states.append(schedules.fires(db, "nightly")[0].post)
-    assert deliveries.posted(db, first)
-    again = deliveries.claim(db, 60)
+    assert schedules.posted(db, first)
+    again = schedules.claim(db, 60)
     assert again is not None and (again.number, again.attempts) == (3, 2), "and no other"
-    assert deliveries.posted(db, again)
+    assert schedules.posted(db, again)
     (fire,) = schedules.fires(db, "nightly")
     assert [one.state for one in fire.deliveries] == ["posted", "failed", "posted"]
     assert (*states, fire.post) == ("waiting", "failed")
@@ -204,7 +203,7 @@ def test_a_fire_without_receivers_or_run_has_nothing_to_deliver(db: Database) ->
     runs.cancel(db, run_id)
     other = make(db, "other", receivers=(HOOK,))
     assert schedules.skip(db, other, other.since + 60, run_id)
-    assert deliveries.claim(db, 60) is None
+    assert schedules.claim(db, 60) is None
     for name in ("nightly", "other"):
         (fire,) = schedules.fires(db, name)
         assert (fire.post, fire.deliveries) == (None, ())
@@ -215,7 +214,7 @@ def test_a_fire_without_receivers_or_run_has_nothing_to_deliver(db: Database) ->
 def test_a_removed_schedule_takes_its_receivers_and_deliveries_along(db: Database) -> None:
     over(db)
     schedules.remove(db, "nightly")
-    assert deliveries.claim(db, 60) is None
+    assert schedules.claim(db, 60) is None
     with db.read() as connection:
         for table in (schedule_receiver, fire_delivery):
             assert connection.execute(select(table)).all() == []
@@ -234,11 +233,11 @@ def test_receivers_come_and_go_and_keep_their_numbers(db: Database) -> None:
         (4, None),
         (5, None),
     ]
-    taken = deliveries.claim(db, 60)
+    taken = schedules.claim(db, 60)
     assert taken is not None and (taken.number, taken.receiver) == (3, HOOK)
     assert schedules.change_receivers(db, "nightly", removed=[3]) == 1
-    assert not deliveries.posted(db, taken), "it was removed meanwhile"
-    assert deliveries.claim(db, 60) is None
+    assert not schedules.posted(db, taken), "it was removed meanwhile"
+    assert schedules.claim(db, 60) is None
 
 
 def test_receivers_are_changed_together_or_not_at_all(db: Database) -> None:

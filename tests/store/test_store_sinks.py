@@ -17,22 +17,13 @@ from faulty_s3 import BUCKET, FaultyS3, faulty_s3
 from sqlalchemy import func, select, update
 from store_samples import make_plan, make_result, make_shards, same
 
-from transexplain import remote_files
 from transexplain.errors import DamagedRowError, FencedError, ObjectStoreError
-from transexplain.reports.sections.unreadable_items import unreadable
-from transexplain.store import (
-    parts,
-    results,
-    run_totals,
-    runs,
-    shards,
-    sink_files,
-    sink_folders,
-    upkeep,
-)
+from transexplain.files import remote_files
+from transexplain.reports.sections.item_fates import unreadable
+from transexplain.store import parts, results, run_totals, runs, shards, sink_files, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.recorded import recorded_shards
+from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.schema import result_part, run, shard
 from transexplain.store.shard_digests import damaged
 from transexplain.types.plans import Keep, Sink
@@ -91,7 +82,7 @@ def saved(db: Database, place: str | None, keep: Keep = "sink", **changes: Any) 
 
 def names(db: Database, run_id: str) -> list[str]:
     """What lies in the folder of a run."""
-    folder = sink_folders.run_folder(db, run_id)
+    folder = sink_files.run_folder(db, run_id)
     return sorted(one.url.rpartition("/")[2] for one in remote_files.under(folder))
 
 
@@ -330,7 +321,7 @@ def old(db: Database, run_id: str) -> None:
 
 def test_prune_deletes_the_files_of_a_run_and_no_others(db: Database, place: str) -> None:
     run_id, young = saved(db, place, name="old"), saved(db, place)
-    folder = sink_folders.run_folder(db, run_id)
+    folder = sink_files.run_folder(db, run_id)
     remote_files.write(f"{folder}/notes.txt", b"of a person")
     kept = names(db, young)
     old(db, run_id)
@@ -342,7 +333,7 @@ def test_prune_deletes_the_files_of_a_run_and_no_others(db: Database, place: str
 
 def test_a_manifest_that_was_not_written_is_written_by_prune(db, place: str, caplog) -> None:
     away = ObjectStoreError("s3://x is away")
-    with mock.patch.object(sink_folders, "tidy", side_effect=away):
+    with mock.patch.object(sink_files, "tidy", side_effect=away):
         run_id = saved(db, place)
     assert f"run {run_id}: _manifest is not written (s3://x is away)" in caplog.text
     assert "_manifest" not in names(db, run_id)
@@ -355,7 +346,7 @@ def test_cancelled_runs_list_what_was_saved(db: Database, place: str) -> None:
     save(db, run_id, 2)
     assert runs.cancel(db, run_id)
     assert names(db, run_id) == ["_manifest", "shard-000002-token-1.parquet"]
-    listed = json.loads(sink_folders.manifest_of(db, run_id) or b"")
+    listed = json.loads(sink_files.manifest_of(db, run_id) or b"")
     assert (listed["state"], listed["items"]) == ("cancelled", 3)
 
 
@@ -414,13 +405,13 @@ def test_faults_of_the_store_lose_and_double_nothing(db: Database, s3: FaultyS3)
     assert found == [f"id-{row}" for row in range(240)]
     s3.rate = 0.0
     runs.finalise(db, run_id)
-    sink_folders.close(db, run_id)
+    sink_files.close(db, run_id)
     assert len(s3.failed) >= 3 and tries >= 60
     assert names(db, run_id) == ["_manifest", *sorted(committed(db, run_id))]
     with db.read() as connection:
         tokens = connection.execute(select(shard.c.index, shard.c.token)).all()
     assert {(one.shard, one.token) for one in sink_files.files_of(db, run_id)} == set(tokens)
-    folder = sink_folders.run_folder(db, run_id)
+    folder = sink_files.run_folder(db, run_id)
     rows = [
         row
         for one in sink_files.files_of(db, run_id)

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from store_samples import claimable, make_plan, make_result, make_shards, same
 
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import partitions, results, revisions, runs, shards, upkeep
+from transexplain.store import results, revisions, runs, shards, upkeep
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -143,12 +143,12 @@ def test_a_dump_of_postgresql_is_restored_with_its_partitions(postgres_url: str,
     dump = tmp_path / "store.dump"
     other = f"{plain}_restored"
     with open_database(postgres_url, upgrade=True) as db:
-        partitions.maintain(db, ahead=1)
+        upkeep.maintain(db, ahead=1)
         run_id = half_done(db)
         with pytest.raises(ConfigurationError, match="pg_dump"):
             upkeep.backup(db, tmp_path / "copy.db")
         with db.read() as connection:
-            months = partitions.months(connection)
+            months = upkeep.months(connection)
         program("pg_dump", "--format=custom", f"--file={dump}", plain)
     with psycopg.connect(plain, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{other.rpartition("/")[2]}"'.encode())
@@ -157,10 +157,10 @@ def test_a_dump_of_postgresql_is_restored_with_its_partitions(postgres_url: str,
         with open_database(other) as db:
             revisions.check(db)
             with db.read() as connection:
-                assert partitions.months(connection) == months
+                assert upkeep.months(connection) == months
             finish_restored(db, run_id)
-            assert partitions.maintain(db, ahead=1) == []
-            assert partitions.maintain(db, ahead=2) == [months[-1].next]
+            assert upkeep.maintain(db, ahead=1) == []
+            assert upkeep.maintain(db, ahead=2) == [months[-1].next]
             with db.begin() as connection:
                 connection.execute(text("UPDATE run SET finished = 0"))
             assert [one.id for one in upkeep.prune(db, 1.0).runs] == [run_id]

@@ -9,7 +9,7 @@ import numpy as np
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.store.recorded import recorded_shards
+from transexplain.store.noteworthy import recorded_shards
 
 Row = dict[str, Any]
 #: one of an item's results: its kind, and its place among the item's

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from faulty_s3 import BUCKET, FaultyS3, faulty_s3
 
-from transexplain import remote_files
-from transexplain.remote_files import delete, under
+from transexplain.files import remote_files
+from transexplain.files.remote_files import delete, under
 
 
 @pytest.fixture(scope="module")

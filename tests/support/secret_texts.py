@@ -12,8 +12,8 @@ from typing import Any
 
 from tiny_audit import make_audit
 
-from transexplain.privacy import redaction_hook
 from transexplain.store.part_columns import unsqueezed
+from transexplain.text.privacy import redaction_hook
 
 os.environ["TRANSEXPLAIN_REDACT_MODULES"] = "secret_texts"  # as an operator would allow it
 

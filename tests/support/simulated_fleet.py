@@ -43,8 +43,7 @@ from transexplain.store.schema import duty, pending_shards, schedule
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import shard as shard_table
 from transexplain.types.observer import Caution
-from transexplain.types.plans import Shard, ShardCut, ShardResult
-from transexplain.types.queue_place import QueuePlace
+from transexplain.types.plans import QueuePlace, Shard, ShardCut, ShardResult
 from workers import claim_to_commit, device_turns, fair_turns, fresh_process, heartbeat
 from workers.claim_to_commit import Device, Workbench
 from workers.fair_turns import FairTurns

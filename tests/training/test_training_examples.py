@@ -9,7 +9,7 @@ from tiny_trainings import CLASSES, snapshot, vit_folder, write_pictures, write_
 from transexplain.errors import ConfigurationError
 from transexplain.models.load import load_model
 from transexplain.training.examples import read_examples
-from transexplain.training.objective import augmented, classified
+from transexplain.training.optimisation import augmented, classified
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from transexplain.models.load import load_model
 from transexplain.rank_correlation import rank_similarity
 from transexplain.training import train
 from transexplain.training.classifiers import prepare
-from transexplain.training.explainer_training import fresh_explainer
-from transexplain.training.teaching import Lessons, Teacher
+from transexplain.training.explainer_training import Lessons, Teacher, fresh_explainer
 from transexplain.training.training_plans import ExplainerPlan, FitPlan, TrainingPlan
 from transexplain.types.scores import MethodSpec
 

@@ -17,10 +17,8 @@ from tiny_trainings import StopAt, image_plan, text_plan
 from transexplain.errors import ConfigurationError
 from transexplain.training import train
 from transexplain.training.classifiers import prepare
-from transexplain.training.fit_history import FitResult
-from transexplain.training.fitting import fit
-from transexplain.training.objective import ParameterGroup
-from transexplain.training.optimisation import precision_of
+from transexplain.training.fitting import FitResult, fit
+from transexplain.training.optimisation import ParameterGroup, precision_of
 from transexplain.training.training_plans import FitPlan, TrainingPlan, Unobserved
 
 

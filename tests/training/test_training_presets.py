@@ -12,22 +12,32 @@ from tiny_models import bert, vit, wordpiece
 from tiny_trainings import StopAt, bert_folder, text_plan, vit_folder, write_pictures, write_texts
 
 import transexplain as te
-from orchestrator.training_presets import PRESETS, renamed_preset
-from orchestrator.training_spec import TrainingSpec, plan_training, with_preset
+from orchestrator.training_spec import (
+    PRESETS,
+    TrainingSpec,
+    plan_training,
+    renamed_preset,
+    with_preset,
+)
 from transexplain.methods.learned_explainer import Explainer
 from transexplain.settings import Settings
 from transexplain.training import train
 from transexplain.training.classifiers import Prepared, objective_of, prepare
 from transexplain.training.explainer_training import (
     JointObjective,
+    Lessons,
     SeparateObjective,
+    Teacher,
     fresh_explainer,
     joint_objective,
 )
 from transexplain.training.fitting import fit
-from transexplain.training.objective import ClassifierObjective
-from transexplain.training.optimisation import Stepper, precision_of, set_dropout
-from transexplain.training.teaching import Lessons, Teacher
+from transexplain.training.optimisation import (
+    ClassifierObjective,
+    Stepper,
+    precision_of,
+    set_dropout,
+)
 from transexplain.training.training_plans import (
     ExplainerPlan,
     FitPlan,

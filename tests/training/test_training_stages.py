@@ -17,8 +17,14 @@ from transexplain.models.loaded_model import LoadedModel
 from transexplain.training import train
 from transexplain.training.classifiers import prepare
 from transexplain.training.fitting import fit
-from transexplain.training.objective import ClassifierObjective, ParameterGroup
-from transexplain.training.optimisation import parameter_groups, parts_of, rate_at, stages_of
+from transexplain.training.optimisation import (
+    ClassifierObjective,
+    ParameterGroup,
+    parameter_groups,
+    parts_of,
+    rate_at,
+    stages_of,
+)
 from transexplain.training.training_plans import FitPlan, Optimisation, Stages
 from transexplain.types.items import Item
 

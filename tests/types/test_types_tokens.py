@@ -12,8 +12,7 @@ from plain_records import new_attribution
 
 from transexplain.auditing.text_redaction import covered, joined
 from transexplain.types.items import Attribution, PatchGrid, own_positions
-from transexplain.types.overlaps import Overlaps
-from transexplain.types.tokens import FewSpellings, Token, Tokens, spellings_beside
+from transexplain.types.tokens import FewSpellings, Overlaps, Token, Tokens, spellings_beside
 from transexplain.types.words import largest, size_of, sizes_of, spans_of
 
 TEXT = "Ünder a  tree"

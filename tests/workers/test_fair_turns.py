@@ -12,8 +12,7 @@ from transexplain.store import queueing, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.queueing import Contender
 from transexplain.store.revisions import open_database
-from transexplain.types.plans import AuditPlan
-from transexplain.types.queue_place import QueuePlace
+from transexplain.types.plans import AuditPlan, QueuePlace
 from workers.fair_turns import FairTurns, lacks
 
 

@@ -21,23 +21,21 @@ from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.data.shard_reader import StoredPicture, ids_of, read_shard
 from transexplain.errors import ConfigurationError, DataSourceError, InfrastructureError
-from transexplain.explaining.packed_parts import packed, unpacked
-from transexplain.explaining.reading import Part, ReadingJob, parts_of, read_part
+from transexplain.explaining.reading import Part, ReadingJob, packed, parts_of, read_part, unpacked
 from transexplain.models.image_encoder import picture
 from transexplain.models.loaded_model import Encoded, Windows
 from transexplain.settings import Settings, processes_of
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.recorded import recorded_shards
+from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.runs import Claim
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import Caution
 from transexplain.types.tokens import Tokens
 from workers import reader_pool, reader_process
 from workers.claim_to_commit import Workbench
-from workers.read_ahead import ReadAhead, Waiting
-from workers.reader_pool import ReaderDiedError, ReaderPool, host_processes
-from workers.shared_arrays import Receiver, Sender
+from workers.reader_pool import ReadAhead, ReaderDiedError, ReaderPool, Waiting, host_processes
+from workers.reader_process import Receiver, Sender
 from workers.work_meter import WorkMeter
 
 
@@ -159,7 +157,7 @@ def test_arrays_come_by_memory_or_by_the_pipe(
     ]
     if not shared:  # a pipe holds less than two of them
         several = several[:1]
-        monkeypatch.setattr("transexplain.explaining.packed_parts.LARGE", 1000)
+        monkeypatch.setattr("transexplain.explaining.reading.LARGE", 1000)
         several = [replace(several[0], inputs={"pixel_values": torch.ones(1, 20, 30)})]
     sender, receiver = Sender(theirs), Receiver(ours)
     sender.send(several)
@@ -489,7 +487,7 @@ def test_parts_that_nobody_waits_for_any_more_are_not_read(texts: Prepared) -> N
 
 
 def test_a_batch_begins_as_soon_as_its_items_are_there() -> None:
-    from transexplain.explaining.portions import portions
+    from transexplain.explaining.explain_request import portions
 
     taken: list[int] = []
 

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.control_guard import (
+from workers.message_guard import (
     COMMANDS,
+    LIMIT,
     ControlMessage,
+    Refusal,
     is_control,
     read_control,
     read_control_frame,
 )
-from workers.message_guard import LIMIT, Refusal
 
 MAILBOX, REPLIES, EVENTS = "host.q.pidbox", "1234.reply.q.pidbox", "q.celeryev"
 

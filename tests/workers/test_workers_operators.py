@@ -14,8 +14,7 @@ from command_line_here import run_here
 
 from orchestrator.dispatch import queue
 from transexplain.store import fleet_state, runs, shards
-from workers.control_guard import COMMANDS
-from workers.message_guard import TASK
+from workers.message_guard import COMMANDS, TASK
 from workers.queue_names import queue_name, queue_of
 
 pytestmark = pytest.mark.exhaustive

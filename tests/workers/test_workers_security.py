@@ -19,12 +19,12 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.queue import check_broker, send_messages
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.addresses import shown_url
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from transexplain.text.addresses import shown_url
 from workers.app import make_app
 from workers.claim_to_commit import Workbench
 from workers.message_guard import TASK

@@ -9,16 +9,15 @@ from itertools import islice
 
 from transexplain.analysis.groups.entity_finder import TOGETHER
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
-from transexplain.auditing.model_controls import ExactMethodCheck
-from transexplain.auditing.shard_controls import ShardControls
+from transexplain.auditing.shard_controls import ExactMethodCheck, ShardControls
 from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
-from transexplain.evaluating.metrics.class_sensitivity import sensitivity_between
+from transexplain.evaluating.metrics.map_metrics import sensitivity_between
 from transexplain.explaining import Explained, Request, Stopped, explain_items
-from transexplain.explaining.portions import screened
+from transexplain.explaining.explain_request import screened
 from transexplain.explaining.staged_items import StagedItems
 from transexplain.interpreter import few_collections
 from transexplain.methods.at_input_layer import steps_of

@@ -1,22 +1,28 @@
 """Swaps mentions in a sample of texts, and measures the answers to the changed texts."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES, Observation
 from transexplain.analysis.groups.exact_totals import Counts
 from transexplain.analysis.groups.group_cells import compared_with
-from transexplain.analysis.groups.mention_coverage import WORDS
-from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.swap_pairs import Partners
-from transexplain.explaining import Explained
-from transexplain.randomness import row_number
-from transexplain.types.items import EntityGroup, Item, ItemOutcome
-from transexplain.types.pairs import Edit, edited
-from transexplain.types.plans import AuditPlan, CheckPlan
+from transexplain.analysis.groups.lexicon import Partners
+from transexplain.analysis.groups.mention_ablation import MentionAblation
+from transexplain.analysis.groups.mention_coverage import PARTNERS, TITLES, WORDS, is_candidate
+from transexplain.analysis.groups.mention_matching import Match, mentions_of
+from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.explaining import Explained, Request
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.randomness import generator, row_number
+from transexplain.types.items import Attribution, EntityGroup, Item, ItemOutcome
+from transexplain.types.pairs import Edit, edited, joined
+from transexplain.types.plans import AuditPlan, CandidateWord, CheckPlan
+from transexplain.types.targets import parse_target, resolve_target
 
 #: entities of a group in the data from which on those that nobody mentions are left out
 _ENOUGH = 5
@@ -332,3 +338,206 @@ def _with_case_of(surface: str, term: str) -> str:
     if surface[:1].isupper():
         return term[:1].upper() + term[1:]
     return term.lower() if surface.islower() and not surface.isdigit() else term
+
+
+_POSSESSIVE = re.compile(r"['\u2019]s\b", re.IGNORECASE)
+_CLOSING = re.compile(r"[,.;:!?)\]}%]")
+
+
+@dataclass(frozen=True, slots=True)
+class _AblatedItem:
+    """An item with the matches of one entity, and the item without them."""
+
+    done: Explained
+    matches: tuple[Match, ...]
+    item: Item
+
+
+class AblationCheck:
+    """The ablations of one shard: noted while it is explained, predicted when it is done."""
+
+    def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
+        self._model, self._request = model, Request.from_plan(plan)
+        self._ablated: list[_AblatedItem] = []
+
+    def consider(self, done: Explained, matches: Sequence[Match], match: Match) -> None:
+        """Note an item; all matches of `match`'s entity are ablated.
+
+        An item that has no other words is left out.
+        """
+        item = done.item
+        if item is None or item.text is None:
+            return
+        own = tuple(one for one in matches if one.entity == match.entity)
+        left = item_without(item, own)
+        if any(letter.isalnum() for letter in left.content):
+            self._ablated.append(_AblatedItem(done, own, left))
+
+    @property
+    def items(self) -> list[Item]:
+        """The texts without the mention, in the order in which `compared` takes their ends."""
+        return [one.item for one in self._ablated]
+
+    def compared(self, ends: Sequence[Explained]) -> Iterator[MentionAblation]:
+        """The change by each ablation; `ends` are those of `items`."""
+        for ablated, end in zip(self._ablated, ends, strict=True):
+            if end.outcome is not None:
+                yield from self._compared(ablated, end.outcome.predicted, end.outcome.logits)
+
+    def _compared(
+        self, ablated: _AblatedItem, predicted: str, logits: Sequence[float]
+    ) -> Iterator[MentionAblation]:
+        before = ablated.done.outcome
+        for attribution in ablated.done.attributions:
+            relevances: dict[str, float] = {}
+            for one in mentions_of(attribution, ablated.matches):
+                relevances[one.group] = relevances.get(one.group, 0.0) + one.relevance
+            change = attribution.logit - self._explained(attribution, np.asarray(logits))
+            for group, relevance in relevances.items():
+                yield MentionAblation(
+                    item_id=attribution.item_id,
+                    target=attribution.target,
+                    class_name=attribution.class_name,
+                    group=group,
+                    entity=ablated.matches[0].entity,
+                    flipped=before is not None and before.predicted != predicted,
+                    change=change,
+                    relevance=relevance,
+                )
+
+    def _explained(self, attribution: Attribution, logits: NDArray[np.float64]) -> float:
+        """The logit (or the sum of some) of what was explained, from logits (C,)."""
+        if attribution.class_index is not None:
+            return float(logits[attribution.class_index])
+        target = parse_target(attribution.target, self._request.names)
+        [resolved] = resolve_target(target, logits, self._model.classes, None)
+        return float(sum(factor * logits[index] for index, factor in resolved.coefficients))
+
+
+def item_without(item: Item, matches: Sequence[Match]) -> Item:
+    """The item, each of whose texts is what `without` leaves of it."""
+    left, begin = [], 0
+    for text in item.texts:
+        spans = [(one.start - begin, one.end - begin) for one in matches]
+        inside = [(start, end) for start, end in spans if 0 <= start < len(text)]
+        left.append(without(text, inside))
+        begin = item.second_at or 0
+    content, second_at = joined(*left) if item.second_at is not None else (left[0], None)
+    return replace(item, content=content, second_at=second_at)
+
+
+def without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """`text` with the characters of `spans` taken out and the spaces around them tidied.
+
+    A possessive goes with its name. No space is left before a closing mark, nor two in a row where
+    something was taken out; the rest of the text stays as it is, but for spaces at its ends.
+    """
+    kept, cursor = "", 0
+    for start, end in sorted(spans):
+        kept = _joined(kept, text[cursor : max(cursor, start)])
+        possessive = _POSSESSIVE.match(text, end)
+        cursor = max(cursor, possessive.end() if possessive else end)
+    return _joined(kept, text[cursor:]).strip(" ")
+
+
+def _joined(left: str, right: str) -> str:
+    if left[-1:] == " " and (right[:1] == " " or _CLOSING.match(right)):
+        return left.rstrip(" ") + right
+    return left + right
+
+
+_SEED = 0x43616E64  #: added to the seed, so that other samples do not take the same items
+
+
+@dataclass(frozen=True, slots=True)
+class _TriedItem:
+    """An item with a candidate, and the item without it."""
+
+    done: Explained
+    item: Item
+    candidate: CandidateWord
+
+
+class CandidateCheck:
+    """The candidates of one shard: noted while it is explained, answered when it is done.
+
+    A pronoun or title is tried in texts that mention its group, a spelling in all texts that have
+    it; each by itself, at all its places in a text.
+    """
+
+    def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
+        self._check, self._slice, self._answers = check, plan.slice, answers_of(plan)
+        self._swaps = SwapCheck(plan, check)
+        self._partners = Partners(PARTNERS)
+        self._tried: list[_TriedItem] = []
+
+    def consider(self, done: Explained, matches: Sequence[Match]) -> None:
+        """Note an item for each candidate that it is sampled for."""
+        item = done.item
+        if item is None or item.text is None or done.outcome is None:
+            return
+        groups = {one.group for one in matches}
+        found = pieces(item.text)
+        keys = {piece.key for piece in found}
+        for number, candidate in enumerate(self._check.candidates):
+            if candidate.word not in keys or not (candidate.entity or candidate.group in groups):
+                continue
+            seed = self._check.seed + _SEED + number
+            if row_number(item.index, seed) >= candidate.share * 2**64:
+                continue
+            changed = self._changed(item, candidate, found)
+            if changed is not None and any(letter.isalnum() for letter in changed.content):
+                self._tried.append(_TriedItem(done, changed, candidate))
+
+    def _changed(self, item: Item, candidate: CandidateWord, found: Sequence[Piece]) -> Item | None:
+        """The item with other words in the candidate's places, or without it; None: it has none."""
+        text, word = item.content, candidate.word
+        if candidate.entity:
+            places = [one for one in found if one.key == word and 0 in one.capitals]
+            random = generator("candidate", self._check.seed, item.id)
+            surface = text[places[0].start : places[0].end] if places else ""
+            name = self._swaps.replacement(candidate.group, surface, random)
+            edits = [(one.start, one.end, name) for one in places if name is not None]
+            return edited_item(item, edits) if edits else None
+        places = [one for one in found if is_candidate(one, word)]
+        spans = [
+            (one, self._partners.partner(text[one.start : one.end], text[one.end :]))
+            for one in places
+        ]
+        if not spans:
+            return None
+        edits = [(one.start, one.end, partner) for one, partner in spans if partner is not None]
+        if edits:
+            return edited_item(item, edits)
+        stop = word in TITLES
+        return item_without(item, [_match(one, text, stop) for one in places])
+
+    @property
+    def items(self) -> list[Item]:
+        """The texts to be answered, in the order in which `observations` takes their ends."""
+        return [one.item for one in self._tried]
+
+    def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
+        """What was answered, to the texts as they came and to `items`; a failure is left out."""
+        for tried, end in zip(self._tried, ends, strict=True):
+            if end.outcome is not None:
+                for own, of in ((True, tried.done), (False, end)):
+                    yield self._observed(tried, of, own=own)
+
+    def _observed(self, tried: _TriedItem, end: Explained, *, own: bool) -> Observation:
+        assert tried.done.item is not None and end.outcome is not None  # both were explained
+        return observation(
+            tried.done.item,
+            end.outcome,
+            self._answers,
+            self._slice,
+            group=tried.candidate.group,
+            entity=tried.candidate.word,
+            own=own,
+        )
+
+
+def _match(piece: Piece, text: str, stop: bool) -> Match:
+    """The place of a piece, with the full stop of a title."""
+    end = piece.end + (stop and text[piece.end : piece.end + 1] == ".")
+    return Match(group="", entity="", surface="", start=piece.start, end=end)

@@ -1,5 +1,5 @@
 """Hides regions of pictures in three ways (filled, blurred, in-painted), and substructures of
-graphs as `node_hiding` does; measures the answers.
+graphs as `region_hiding` does; measures the answers.
 """
 
 import math
@@ -10,20 +10,65 @@ from typing import Any
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
-from transexplain.auditing.node_hiding import NODE_WAYS, leaves_nodes, without_nodes
 from transexplain.data.shard_reader import StoredPicture
-from transexplain.evaluating.metrics.rationale_regions import Region
+from transexplain.evaluating.metrics.rationale import Region
 from transexplain.explaining import Explained
+from transexplain.models.graph_inputs import inputs_in, kept_nodes
 from transexplain.models.image_encoder import picture
 from transexplain.randomness import generator
+from transexplain.types.graphs import FEATURES
 from transexplain.types.items import Annotation, Evidence, Item, ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditPlan
+
+Inputs = dict[str, torch.Tensor]
+HiddenNodes = torch.Tensor  #: (T,) which nodes are hidden
+
+
+def removed(inputs: Inputs, inside: HiddenNodes) -> Inputs:
+    """The graph without the nodes; the others stay as far apart as they were."""
+    return kept_nodes(inputs, FEATURES, torch.nonzero(~inside)[:, 0])
+
+
+def averaged(inputs: Inputs, inside: HiddenNodes) -> Inputs:
+    """The nodes with the mean features of the others."""
+    features = inputs[FEATURES].clone()
+    features[inside] = features[~inside].mean(dim=0)
+    return {**inputs, FEATURES: features}
+
+
+def emptied(inputs: Inputs, inside: HiddenNodes) -> Inputs:
+    """The nodes with features of 0."""
+    features = inputs[FEATURES].clone()
+    features[inside] = 0.0
+    return {**inputs, FEATURES: features}
+
+
+#: in the order in which observations hold what was answered
+NODE_WAYS: tuple[Callable[[Inputs, HiddenNodes], Inputs], ...] = (removed, averaged, emptied)
+
+
+def without_nodes(graph: Mapping[str, Any], nodes: Iterable[int]) -> Iterator[Inputs]:
+    """The graph with the nodes hidden, in each of `NODE_WAYS`."""
+    inputs = inputs_in(graph)
+    features = inputs[FEATURES]
+    # 0 and 1 may come as integers, which have no mean
+    inputs[FEATURES] = features if features.is_floating_point() else features.double()
+    inside = torch.zeros(len(features), dtype=torch.bool)
+    inside[list(nodes)] = True
+    return (hide(inputs, inside) for hide in NODE_WAYS)
+
+
+def leaves_nodes(graph: Mapping[str, Any], nodes: Iterable[int]) -> bool:
+    """Whether nodes are named, and others remain."""
+    return 0 < len(set(nodes)) < len(np.asarray(graph[FEATURES]))
+
 
 Pixels = NDArray[np.uint8]  #: (H, W, 3), 0 to 255
 Inside = NDArray[np.bool_]  #: (H, W)

@@ -1,23 +1,210 @@
 """The controls of one shard: sampled items that are answered again, changed or by another model."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.shard_aggregate import ControlResults
-from transexplain.auditing.candidate_words import CandidateCheck
-from transexplain.auditing.mention_ablations import AblationCheck
-from transexplain.auditing.mention_changes import SwapCheck
-from transexplain.auditing.model_controls import RandomisedModelCheck
+from transexplain.analysis.groups.prediction_powered import Agreement, ExactSample, PairedMentions
+from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
+from transexplain.auditing.mention_changes import AblationCheck, CandidateCheck, SwapCheck
 from transexplain.auditing.region_hiding import RegionCheck
+from transexplain.auditing.shard_mentions import MentionCounter
+from transexplain.errors import EngineError
+from transexplain.evaluating.metrics.randomisation import randomised_model
 from transexplain.explaining import Explained, Request, explain_items
+from transexplain.explaining.item_loop import explain_again, same_class
 from transexplain.methods import facts_of
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import generator, row_number
+from transexplain.rank_correlation import rank_correlation
+from transexplain.types.items import Attribution, Item, Mention, PatchGrid, own_positions
 from transexplain.types.observer import Observer
 from transexplain.types.plans import AuditPlan, CheckPlan
-from transexplain.types.scores import MethodSpec
+from transexplain.types.scores import ExactPlan, MethodSpec
+
+#: an attribution as it was, and the one of the same class now
+AttributionPair = tuple[Attribution, Attribution]
+
+
+def explained_pairs(
+    model: LoadedModel,
+    request: Request,
+    sampled: Sequence[tuple[Explained, Item]],
+    observer: Observer,
+    alone: Collection[str] = (),
+) -> list[list[AttributionPair]]:
+    """The attributions of every explained item and of the item that replaces it, in pairs.
+
+    The classes are those that were explained before, whatever is predicted now. A failure has no
+    pairs. Raises as `explain_items`.
+    """
+    wanted = [
+        (item, tuple(dict.fromkeys(map(same_class, done.attributions)))) for done, item in sampled
+    ]
+    ends = explain_again(model, request, wanted, observer=observer, alone=alone)
+    return [_pairs(done, end) for (done, _), end in zip(sampled, ends, strict=True)]
+
+
+def _pairs(done: Explained, end: Explained) -> list[AttributionPair]:
+    after = {(one.target, one.class_name): one for one in end.attributions}
+    keys = ((one, (same_class(one), one.class_name)) for one in done.attributions)
+    return [(one, after[key]) for one, key in keys if key in after]
+
+
+def with_attributions(done: Explained, pairs: Sequence[AttributionPair]) -> Explained:
+    """The item as it ended, with the other explanations under the targets of the plan."""
+    named = tuple(replace(after, target=before.target, rank=before.rank) for before, after in pairs)
+    return replace(done, attributions=named)
+
+
+#: added to the seed: which model explains an item must not depend on what sampled the item
+_DRAW_SEED = 0x52616E64
+
+
+class RandomisedModelCheck:
+    """The randomised-model control of one shard.
+
+    The weights depend on their names, the seed and the draw alone, so every shard has the same
+    models, and an item's row decides which of them explains it; the audited one is not touched.
+    They are made where an item was sampled for them, and kept as long as the model.
+    """
+
+    def __init__(self, plan: AuditPlan, check: CheckPlan, model: LoadedModel) -> None:
+        self._model, self._seed = model, check.seed
+        self._request, self._mention_counter = Request.from_plan(plan), MentionCounter(plan)
+        self._sampled: list[list[tuple[Explained, Item]]] = [[] for _ in range(check.draws)]
+
+    def consider(self, done: Explained) -> None:
+        """Note an item of the sample."""
+        if done.item is not None:
+            draw = row_number(done.item.index, self._seed + _DRAW_SEED) % len(self._sampled)
+            self._sampled[draw].append((done, done.item))
+
+    def measure(self, observer: Observer, alone: Collection[str] = ()) -> RandomisedTotals:
+        """Totals of the mentions by either model, over items that both explain."""
+        found = RandomisedTotals()
+        for draw, sampled in enumerate(self._sampled):
+            if sampled:
+                self._measure(draw, sampled, found, observer, alone)
+        return found
+
+    def _measure(
+        self,
+        draw: int,
+        sampled: Sequence[tuple[Explained, Item]],
+        found: RandomisedTotals,
+        observer: Observer,
+        alone: Collection[str],
+    ) -> None:
+        """Add to `found` the items of one draw."""
+        try:
+            model = randomised_model(self._model, self._seed, draw)
+        except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied
+            found.failed += len(sampled)
+            return
+        again = explained_pairs(model, self._request, sampled, observer, alone)
+        real, random = ShardAggregate(), ShardAggregate()
+        for (done, _), pairs in zip(sampled, again, strict=True):
+            if len(pairs) < len(done.attributions) or not pairs:
+                found.failed += 1
+                continue
+            found.items += 1
+            self._mention_counter.of(done, real)
+            self._mention_counter.of(with_attributions(done, pairs), random)
+        found.real.merge(real.entities)
+        found.of_draw(draw).merge(random.entities)
+
+
+#: added to the seed, so that a seed shared with other samples does not give the same items
+_EXACT_SEED = 0x45786163
+
+
+class ExactMethodCheck:
+    """Samples items of one shard by their rows alone, so that any cut into shards gives one sample.
+
+    Items that mention nobody are sampled, too: the methods' agreement is measured over all items.
+    """
+
+    def __init__(self, plan: AuditPlan, exact: ExactPlan, model: LoadedModel) -> None:
+        self._model, self._below = model, exact.share * 2**64
+        self._seed = exact.seed + _EXACT_SEED
+        self._request = replace(Request.from_plan(plan), method=exact.method)
+        self._mention_counter = MentionCounter(plan) if plan.groups else None
+        self._sampled: list[Explained] = []
+
+    def consider(self, done: Explained) -> None:
+        """Note an item of the sample that was explained."""
+        if done.item is None or done.outcome is None or not done.attributions:
+            return
+        if row_number(done.item.index, self._seed) < self._below:
+            self._sampled.append(done)
+
+    def measure(self, observer: Observer, alone: Collection[str] = ()) -> ExactSample:
+        """Explain the sampled items by the exact method, for the same classes, and compare.
+
+        An item on which the exact method fails is counted and leaves the sample. Raises as
+        `explain_items`.
+        """
+        found = ExactSample()
+        sampled = [(done, done.item) for done in self._sampled if done.item is not None]
+        again = explained_pairs(self._model, self._request, sampled, observer, alone)
+        for (done, _), pairs in zip(sampled, again, strict=True):
+            if len(pairs) < len(done.attributions):
+                found.failed += 1
+                continue
+            found.items += 1
+            found.agreements += [_agreement(*pair) for pair in pairs]
+            found.mentions += self._mentions(done, pairs)
+        return found
+
+    def _mentions(self, done: Explained, pairs: list[AttributionPair]) -> Iterator[PairedMentions]:
+        if self._mention_counter is None or done.outcome is None:
+            return
+        _, cheap = self._mention_counter.of(done, ShardAggregate())
+        _, exact = self._mention_counter.of(with_attributions(done, pairs), ShardAggregate())
+        together: dict[tuple[str, ...], list[tuple[Mention, Mention]]] = {}
+        for one, other in zip(cheap, exact, strict=True):
+            key = one.target, one.class_name, one.group, one.entity
+            together.setdefault(key, []).append((one, other))
+        for both in together.values():
+            first = both[0][0]
+            stratum = self._mention_counter.stratum(first, done.outcome)
+            yield PairedMentions(
+                item_id=first.item_id,
+                **stratum._asdict(),
+                group=first.group,
+                entity=first.entity,
+                mentions=len(both),
+                cheap=sum(one.relevance for one, _ in both),
+                exact=sum(other.relevance for _, other in both),
+            )
+
+
+def _agreement(cheap: Attribution, exact: Attribution) -> Agreement:
+    mine, theirs = _own(cheap), _own(exact)
+    size = float(np.linalg.norm(theirs))
+    return Agreement(
+        item_id=cheap.item_id,
+        target=cheap.target,
+        class_name=cheap.class_name,
+        correlation=rank_correlation(mine, theirs, fewest=3),
+        error=float(np.linalg.norm(mine - theirs)) / size if size else None,
+        cheap=float(mine.sum()),
+        exact=float(theirs.sum()),
+    )
+
+
+def _own(attribution: Attribution) -> NDArray[np.float64]:
+    """(T',) the relevance of an item's own positions, special ones left out."""
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)
+    if isinstance(attribution.features, PatchGrid):
+        return relevance.ravel()
+    return relevance[own_positions(attribution.features)]
 
 
 class ShardControls:

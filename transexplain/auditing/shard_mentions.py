@@ -19,7 +19,7 @@ from transexplain.analysis.groups.mention_matching import (
 )
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ItemError
-from transexplain.evaluating.metrics.rationale_regions import Region as Marked
+from transexplain.evaluating.metrics.rationale import Region as Marked
 from transexplain.explaining import Explained
 from transexplain.types.items import (
     Annotation,
@@ -30,11 +30,10 @@ from transexplain.types.items import (
     PatchGrid,
 )
 from transexplain.types.label_sets import label_set
-from transexplain.types.overlaps import Overlaps
 from transexplain.types.pairs import texts_of
 from transexplain.types.plans import GENERATED, AuditPlan
 from transexplain.types.token_labels import TaggedSpan
-from transexplain.types.tokens import NO_WORD, Tokens
+from transexplain.types.tokens import NO_WORD, Overlaps, Tokens
 
 
 def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:

@@ -19,7 +19,7 @@ from transexplain.data.source_files import Problem, RawRow, Record, printable, s
 from transexplain.data.source_paths import expand
 from transexplain.data.table_source import detected_in, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.remote_paths import AnyPath
+from transexplain.files.paths import AnyPath
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Unit
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
 from transexplain.types.targets import ClassNames

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from transexplain.data.read_frames import reading
 from transexplain.errors import DataSourceError
-from transexplain.parsing import UnreadableError, read_json, read_text, read_yaml
-from transexplain.remote_paths import AnyPath, RemotePath, state_of
-from transexplain.remote_stores import is_url
+from transexplain.files.paths import AnyPath, RemotePath, state_of
+from transexplain.files.remote_files import is_url
+from transexplain.text.parsing import UnreadableError, read_json, read_text, read_yaml
 
 _METADATA = b"huggingface"
 _HEAD = re.compile(r"\A---\r?\n(.*?)\r?\n---\s*$", re.DOTALL | re.MULTILINE)

@@ -17,25 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transexplain import remote_files
-from transexplain.atomic_write import atomic_file, temporary_file
 from transexplain.data import FORMATS, SOURCES, listed_files, snapshot
 from transexplain.data.class_names import agreed, names_of
-from transexplain.data.dialect import USUAL, UTF8, dialect_of
+from transexplain.data.file_formats import USUAL, UTF8, dialect_of
 from transexplain.data.item_clusters import MOST, Clusters
-from transexplain.data.line_index import STEP, Layout, LineIndex, index_lines
-from transexplain.data.listed_files import ListedFile
-from transexplain.data.located_files import LocatedFile, from_beginning, info_of
-from transexplain.data.manifest_rows import manifest_records
+from transexplain.data.listed_files import STEP, Layout, LineIndex, ListedFile, index_lines
+from transexplain.data.manifest_rows import LocatedFile, from_beginning, info_of, manifest_records
 from transexplain.data.read_frames import reading
 from transexplain.data.source_files import Note, Table, file_digest, grouped, with_partitions
 from transexplain.data.source_paths import expand
-from transexplain.data.table_columns import LABEL_DEFAULT, Labelled, resolve
-from transexplain.data.table_source import format_of
+from transexplain.data.table_source import LABEL_DEFAULT, Labelled, format_of, resolve
 from transexplain.errors import DataSourceError
-from transexplain.remote_files import FileInfo
-from transexplain.remote_paths import RemotePath
-from transexplain.remote_stores import is_url
+from transexplain.files import remote_files
+from transexplain.files.atomic_write import atomic_file, temporary_file
+from transexplain.files.paths import RemotePath
+from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
 #: bytes of source files up to which `snapshot: auto` copies them

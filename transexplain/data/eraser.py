@@ -14,8 +14,8 @@ from transexplain.data.read_frames import reading_row
 from transexplain.data.source_files import Problem, RawRow, Record, inside, printable
 from transexplain.data.table_source import open_table, spelled, text_of
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.local_copies import folder_here
-from transexplain.remote_paths import AnyPath
+from transexplain.files.local_copies import folder_here
+from transexplain.files.paths import AnyPath
 from transexplain.types.plans import DatasetSpec, Modality
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")

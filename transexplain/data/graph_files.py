@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transexplain.atomic_write import atomic_file
 from transexplain.data.graph_rows import BAD_GRAPH, GraphRow, pack, read_row
 from transexplain.data.parquet_files import RowGroups
 from transexplain.data.read_frames import reading, reading_row
 from transexplain.data.source_files import Record, printable
 from transexplain.data.table_source import meta_json
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
-from transexplain.local_copies import folder_here
-from transexplain.remote_paths import AnyPath
+from transexplain.files.atomic_write import atomic_file
+from transexplain.files.local_copies import folder_here
+from transexplain.files.paths import AnyPath
 from transexplain.types.graphs import GROUPS, META
 from transexplain.types.plans import DatasetSpec, Modality
 

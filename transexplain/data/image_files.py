@@ -6,7 +6,8 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -14,14 +15,43 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from transexplain.data.remote_pictures import names_below, read_ahead
 from transexplain.data.source_files import FileFacts, Record, inside, picture_digest, printable
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
-from transexplain.local_paths import local_path
-from transexplain.remote_files import pinned
-from transexplain.remote_paths import AnyPath, RemotePath
-from transexplain.remote_stores import is_url
+from transexplain.files.paths import AnyPath, RemotePath, local_path, with_contents
+from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.plans import DatasetSpec, Modality
+
+
+def names_below(root: RemotePath) -> list[str]:
+    """The relative names of all files of a folder, hidden ones left out, sorted."""
+    found = [one.url.removeprefix(f"{root.url}/") for one in under(f"{root.url}/")]
+    return [name for name in found if not any(part.startswith(".") for part in name.split("/"))]
+
+
+def read_ahead(
+    root: AnyPath, names: Iterable[str | None], together: int = 64
+) -> Iterator[RemotePath | None]:
+    """For each name below `root` the file with its bytes, read so many at the same time.
+
+    None where there is no name, where it leads outside, and for folders of this machine.
+    """
+    if not isinstance(root, RemotePath):
+        yield from (None for _ in names)
+        return
+    waiting = iter(names)
+    while some := list(islice(waiting, together)):
+        paths = {name: path for name in some if (path := _below(root, name)) is not None}
+        read = dict(zip(paths, with_contents(paths.values()), strict=True))
+        yield from (read.get(name) for name in some)
+
+
+def _below(root: RemotePath, name: str | None) -> RemotePath | None:
+    try:
+        found = None if name is None else inside(root, name)
+    except ItemError:
+        return None  # told by who asks for it by its name
+    return found if isinstance(found, RemotePath) else None
+
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"})

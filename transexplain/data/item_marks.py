@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from transexplain.data.image_files import load_mask
 from transexplain.data.source_files import inside, picture_digest, printable
 from transexplain.errors import ItemError
-from transexplain.parsing import refuse_depth
-from transexplain.remote_paths import AnyPath
+from transexplain.files.paths import AnyPath
+from transexplain.text.parsing import refuse_depth
 from transexplain.types.items import Annotation, Evidence
 
 BAD_EVIDENCE = "bad-evidence"

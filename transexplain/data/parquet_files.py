@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transexplain.data.parquet_pictures import TOGETHER, holds_pictures, plain_column
-from transexplain.data.picture_places import packed_cells
+from transexplain.data.picture_places import TOGETHER, holds_pictures, packed_cells, plain_column
 from transexplain.data.read_frames import unpacking
 from transexplain.data.source_files import MAX_ROW, Problem, RawRow, Table
 from transexplain.errors import DataSourceError
-from transexplain.remote_paths import AnyPath, RemotePath
+from transexplain.files.paths import AnyPath, RemotePath
 from transexplain.types.plans import DatasetSpec
 
 _BATCH = 1024

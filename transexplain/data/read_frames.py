@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from transexplain.errors import DataSourceError, InfrastructureError, ItemError, TransExplainError
-from transexplain.remote_paths import AnyPath, state_of
+from transexplain.files.paths import AnyPath, state_of
 
 T = TypeVar("T")
 

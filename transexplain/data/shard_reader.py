@@ -12,18 +12,18 @@ import pyarrow as pa
 
 from transexplain.data import listed_files
 from transexplain.data.graph_rows import unpack
+from transexplain.data.image_files import read_ahead
 from transexplain.data.item_clusters import MOST
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
 from transexplain.data.manifest_rows import aligned, manifest_rows
 from transexplain.data.picture_places import is_packed, open_picture
-from transexplain.data.remote_pictures import read_ahead
 from transexplain.data.snapshot import FOUND
-from transexplain.data.snapshot_rows import snapshot_rows
+from transexplain.data.snapshot_pieces import snapshot_rows
 from transexplain.data.source_files import snapshot_file, verify
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
-from transexplain.remote_paths import AnyPath, RemotePath, any_path
-from transexplain.remote_stores import is_url
+from transexplain.files.paths import AnyPath, RemotePath, any_path
+from transexplain.files.remote_files import is_url
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetRef, Shard, ShardCut
 

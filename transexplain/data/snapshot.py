@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transexplain.atomic_write import atomic_file, put_in_place, temporary_file
 from transexplain.data import SOURCES
 from transexplain.data.item_clusters import Clustering, Clusters
 from transexplain.data.source_files import (
@@ -28,12 +27,11 @@ from transexplain.data.source_files import (
     source_files,
 )
 from transexplain.errors import DataSourceError
-from transexplain.parsing import read_json
+from transexplain.files.atomic_write import atomic_file, put_in_place, temporary_file
+from transexplain.files.paths import AnyPath, RemotePath, state_of
+from transexplain.files.remote_files import check_url, info_all, is_url
 from transexplain.randomness import row_number
-from transexplain.remote_batches import info_all
-from transexplain.remote_files import check_url
-from transexplain.remote_paths import AnyPath, RemotePath, state_of
-from transexplain.remote_stores import is_url
+from transexplain.text.parsing import read_json
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
 
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol, overload
 from urllib.parse import unquote
 
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
-from transexplain.local_copies import local_file
-from transexplain.remote_paths import AnyPath, RemotePath
-from transexplain.remote_stores import is_url
+from transexplain.files.local_copies import local_file
+from transexplain.files.paths import AnyPath, RemotePath
+from transexplain.files.remote_files import is_url
 from transexplain.types.dataset_labels import folded
 from transexplain.types.plans import DatasetRef, DatasetSpec, Modality, SourceFile
 

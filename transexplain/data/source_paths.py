@@ -7,10 +7,8 @@ from pathlib import Path
 from transexplain.data import FORMATS
 from transexplain.data.source_files import partitions
 from transexplain.errors import DataSourceError
-from transexplain.local_paths import local_path
-from transexplain.remote_files import pinned, under
-from transexplain.remote_paths import AnyPath, RemotePath, matching_paths
-from transexplain.remote_stores import is_url
+from transexplain.files.paths import AnyPath, RemotePath, local_path, matching_paths
+from transexplain.files.remote_files import is_url, pinned, under
 
 
 def expand(location: str) -> tuple[AnyPath, ...]:
@@ -21,7 +19,7 @@ def expand(location: str) -> tuple[AnyPath, ...]:
     URLs name files, globs and folders (with `/` at the end), with a {range} or without.
 
     Raises DataSourceError where there is none, and for another folder; as
-    `remote_paths.matching_paths`.
+    `paths.matching_paths`.
     """
     if is_url(location):
         if location.endswith("/"):

@@ -31,7 +31,7 @@ from transexplain.data.source_files import (
     printable,
 )
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.remote_paths import AnyPath, state_of
+from transexplain.files.paths import AnyPath, state_of
 from transexplain.types.plans import DatasetSpec
 
 #: columns that every tar has beside `KEY`: the item's only picture, and its label

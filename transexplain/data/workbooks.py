@@ -13,8 +13,8 @@ from transexplain.data.file_formats import without_trailing
 from transexplain.data.read_frames import RATIO
 from transexplain.data.source_files import Problem, RawRow, Table, printable
 from transexplain.errors import DataSourceError
+from transexplain.files.paths import AnyPath, RemotePath
 from transexplain.registry import require
-from transexplain.remote_paths import AnyPath, RemotePath
 from transexplain.types.plans import DatasetSpec
 
 _ROWS = 1 << 20  #: of a sheet of Excel

@@ -24,8 +24,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from transexplain.engine.graph_nodes import behind, is_constant, module_of
-from transexplain.engine.traced import Traced
+from transexplain.engine.traced import Traced, behind, is_constant, module_of
 
 _ATEN = torch.ops.aten
 #: operators that move elements and change none

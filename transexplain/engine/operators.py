@@ -65,7 +65,7 @@ class Operator:
 _RULES = "transexplain.engine.rules"
 _LAYERS = "transexplain.engine.layer_rules"
 _RELEVANCE = "transexplain.engine.relevance_rules"
-_RESCALE, _PLACING = "transexplain.engine.rescale_rules", "transexplain.engine.placing"
+_RESCALE, _PLACING = "transexplain.engine.rescale_rules", "transexplain.engine.rules"
 
 _MEASURED = "gradient, measured"
 _WEIGHTS, _SCALE = "weights constant (AH)", "scale constant (LN)"
@@ -183,14 +183,14 @@ KINDS: dict[str, Kind] = {
         decided_by="product",
     ),
     "logsumexp": Kind(
-        gradient="transexplain.engine.log_sum_exp:log_sum_exp",
-        relevance="transexplain.engine.log_sum_exp:shared",
+        gradient="transexplain.engine.rules:log_sum_exp",
+        relevance="transexplain.engine.rules:shared",
         rescale=f"{_RESCALE}:logsumexp",
         wording=_MEASURED,
     ),
     "triangular": Kind(
-        gradient="transexplain.engine.triangular:gradient_rule",
-        relevance="transexplain.engine.triangular:relevance_rule",
+        gradient="transexplain.engine.relevance_rules:gradient_rule",
+        relevance="transexplain.engine.relevance_rules:relevance_rule",
         rescale=f"{_RESCALE}:triangular",
         decided_by="product",
     ),

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine import attention_parts, log_sum_exp
+from transexplain.engine import operator_parts
 from transexplain.engine.gradient_functions import IdentityRule, ScaledGradient
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operator_call import Call
 from transexplain.engine.operators import operator_of
 from transexplain.engine.tensor_record import (
     Function,
+    SoftmaxOf,
     forget_function,
     function_of,
     inherit_marks,
@@ -25,10 +26,64 @@ from transexplain.engine.tensor_record import (
     mark_gate,
     mark_reduced,
     mark_seen,
+    record,
+    recorded,
     tensors_in,
 )
 from transexplain.engine.traced import shapes_are_fixed
 from transexplain.errors import EngineError
+
+
+def log_sum_exp(mode: RelevanceMode, call: Call) -> Any:
+    """Gradient x input, R_i = s_i x_i R / z with s = softmax(x); the rest is booked.
+
+    logsumexp(x) = sum_i s_i x_i + H(s): the entropy H is what the gradient leaves out, exactly as
+    for a log-softmax, which is x - logsumexp(x).
+    """
+    out = mode.books.measured("softmax", call)
+    note(call, out)
+    return out
+
+
+def shared(_: RelevanceMode, call: Call) -> Any:
+    """Relevance form: R_i = s_i R, the gradient itself, whose shares s = softmax(x) sum to 1.
+
+    Max-take-most, the soft form of winner-takes-all (Kauffmann et al. 2020, Towards explaining
+    anomalies: a deep Taylor decomposition of one-class models).
+    """
+    out = call.run()
+    note(call, out)
+    return out
+
+
+def note(call: Call, out: Tensor) -> None:
+    """Remember of which tensor `out` is the logsumexp, in case a softmax is being written out."""
+    x, dims = call.argument(0, "input", None), call.argument(1, "dim", None)
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    if len(dims) == 1 and out.dim() == x.dim():
+        record(out).summed_exp = SoftmaxOf(x, int(dims[0]), (x._version, out._version))
+
+
+def note_difference(call: Call, out: Tensor) -> None:
+    """Remember that x - logsumexp(x) is the log-softmax of x."""
+    x, other = call.argument(0, "input", None), call.argument(1, "other", None)
+    if not isinstance(other, Tensor) or call.in_place or "sub" not in call.name:
+        return
+    known = recorded(other).summed_exp
+    plain = not operator_of(call.name).reflected and call.kwargs.get("alpha", 1) == 1
+    if known is not None and plain and known.tensor is x and known.holds(other):
+        record(out).log_softmax = SoftmaxOf(x, known.dim, (x._version, out._version))
+
+
+def softmax_written_out(mode: RelevanceMode, call: Call) -> Any:
+    """exp(x - logsumexp(x)) by the rule for the softmax that it is; None for anything else."""
+    if call.name != "exp":
+        return None
+    known = recorded(call.carriers[0]).log_softmax
+    if known is None or not known.holds(call.carriers[0]):
+        return None
+    with mode:
+        return torch.softmax(known.tensor, known.dim)
 
 
 def structural(mode: RelevanceMode, call: Call) -> Any:
@@ -59,9 +114,7 @@ def extremum(mode: RelevanceMode, call: Call) -> Any:
     other = call.argument(1, "other", None)
     if not isinstance(other, Tensor) or call.name in ("amax", "amin"):
         return structural(mode, call)
-    return mode.again(
-        attention_parts.larger if "max" in call.name else attention_parts.smaller, call
-    )
+    return mode.again(operator_parts.larger if "max" in call.name else operator_parts.smaller, call)
 
 
 def dropout(mode: RelevanceMode, call: Call) -> Any:
@@ -157,7 +210,7 @@ def overwrite(_: RelevanceMode, call: Call) -> Any:
 
 def composite(mode: RelevanceMode, call: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
-    return mode.again(attention_parts.written_out(call.func, call.name), call)
+    return mode.again(operator_parts.written_out(call.func, call.name), call)
 
 
 Join = Callable[[Any, Any], Any]
@@ -165,7 +218,7 @@ Join = Callable[[Any, Any], Any]
 
 def activation(mode: RelevanceMode, call: Call) -> Any:
     """Identity rule with f(0) booked, or the measured plain gradient."""
-    whole = log_sum_exp.softmax_written_out(mode, call)
+    whole = softmax_written_out(mode, call)
     if whole is not None:
         return whole
     if bounded(mode, call):
@@ -195,7 +248,7 @@ def bounded(mode: RelevanceMode, call: Call) -> bool:
 
 def clamped(mode: RelevanceMode, call: Call) -> Any:
     """A clamp whose bounds carry is the larger, then the smaller of two: winner takes all."""
-    out = call.written(mode.again(attention_parts.written_out(call.func, call.name), call))
+    out = call.written(mode.again(operator_parts.written_out(call.func, call.name), call))
     if call.in_place:
         forget_function(out)
     return out
@@ -230,7 +283,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
         if not mode.carries(operand):
             out = hidden_by(operand, out)
             mode.books.constant(out, operand, "sum", scale=sign)
-    log_sum_exp.note_difference(call, out)
+    note_difference(call, out)
     return mark_function(out, found)
 
 
@@ -387,3 +440,31 @@ def _combined(mode: RelevanceMode, left: Any, right: Any, join: Join) -> Functio
     if mode.carries(left):
         return function_of(left).with_constant(right, join)
     return function_of(right).with_constant(left, lambda a, b: join(b, a))
+
+
+def placed(mode: RelevanceMode, call: Call) -> Any:
+    """`x.scatter(dim, index, values)`: what stays of x, and the values, are booked if constant."""
+    if call.argument(4, "reduce", None) is not None:
+        raise mode.refusal(call, "it combines what it puts in with what was there")
+    x, dim, index = (call.argument(i, n, None) for i, n in enumerate(("input", "dim", "index")))
+    values = call.argument(3, "src", call.kwargs.get("value"))
+    base = None if mode.carries(x) else x.detach().clone()
+    out = call.run()
+    forget_function(out)
+    kept = torch.ones_like(x, dtype=torch.bool).scatter_(dim, index, False)
+    mode.books.constant(out, base, "fill", where=kept)
+    if not mode.carries(values):
+        mode.books.constant(out, out.detach().clone(), "fill", where=~kept)
+    return out
+
+
+def masked_scatter(mode: RelevanceMode, call: Call) -> Any:
+    """Places take another tensor's values in order; what stays or comes is booked if constant."""
+    x, mask, source = call.argument(0, "input", None), *call.args[1:3]
+    stays = None if mode.carries(x) else x.detach()
+    comes = None if mode.carries(source) else torch.zeros_like(x).masked_scatter(mask, source)
+    out = call.run()
+    taken = mask.expand_as(out)
+    mode.books.constant(out, stays, "fill", where=~taken)
+    mode.books.constant(out, comes, "fill", where=taken)
+    return out

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor, nn
 
 from transexplain.engine.compiled import Replay
-from transexplain.engine.recurring import Passes, Step, TensorFunction, positions_of
-from transexplain.engine.replay import TracedStep
+from transexplain.engine.replay import Passes, Step, TensorFunction, TracedStep, positions_of
 from transexplain.engine.traced import ONE_AT_A_TIME, Begun
 from transexplain.settings import StepPolicy
 
@@ -260,3 +259,17 @@ def _has_hooks(module: nn.Module) -> bool:
         one._forward_hooks or one._forward_pre_hooks or hasattr(one, "_hf_hook")  # of accelerate
         for one in module.modules()
     )
+
+
+def bucket_of(length: int, *, apart: int = 16) -> int:
+    """The next length that batches are padded to: 16, 32, ... 128, then 32, 64, ... apart.
+
+    With `apart=1` the next number of items that they are filled up to: 1, ... 8, 10, 12, ...
+    """
+    apart = max(apart, (1 << (length - 1).bit_length()) >> 3)
+    return -(-length // apart) * apart
+
+
+def power_of_two(number: int) -> int:
+    """The largest power of two that is not above `number`."""
+    return 1 << (number.bit_length() - 1)

@@ -4,22 +4,26 @@ import dataclasses
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.curve_scores import Entry, curve_scores, not_scored, score_of
+from transexplain.evaluating.curve_scores import (
+    Entry,
+    PerturbedLogits,
+    curve_scores,
+    not_scored,
+    score_of,
+)
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat, MethodBench
 from transexplain.evaluating.metrics import bound_metric, metric_facts
 from transexplain.evaluating.metrics.metric_table import Array, Case, Scored, unmeasured
 from transexplain.evaluating.metrics.perturbation_curves import probabilities
-from transexplain.evaluating.metrics.rationale_regions import oracle
-from transexplain.evaluating.perturbed_logits import PerturbedLogits
+from transexplain.evaluating.metrics.rationale import oracle
 from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import give_back, is_out_of_memory
-from transexplain.explaining.explain_request import Member, finished, model_failure
+from transexplain.explaining.explain_request import Member, finished, model_failure, portions
 from transexplain.explaining.long_texts import redrawn_in_windows
-from transexplain.explaining.portions import portions
 from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Item, ItemFailure, ItemOutcome
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Modality

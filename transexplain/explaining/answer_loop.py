@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from transexplain.data.picture_places import picture_at
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.explaining.answer_records import ExplainedTokens, record, summed
 from transexplain.explaining.answer_tokens import Asked, Reading, read_prompt, reading_of
@@ -22,6 +21,7 @@ from transexplain.models.answer_reading import DECODER, POSITIONS, TOKENS, Value
 from transexplain.models.language_model import LanguageModel
 from transexplain.models.loaded_model import Encoded
 from transexplain.models.prompt_encoder import PICTURE
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import Item, ItemFailure, PatchGrid, ResolvedTarget
 from transexplain.types.prompts import AnswerAttribution, Prompt

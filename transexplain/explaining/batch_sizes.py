@@ -11,7 +11,7 @@ from itertools import groupby
 
 import torch
 
-from transexplain.engine.batch_shapes import bucket_of, power_of_two
+from transexplain.engine.steps import bucket_of, power_of_two
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel

@@ -1,8 +1,11 @@
 """The request for explanations (method, targets, parameters), and the result for one item."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +14,7 @@ from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation, is_finite
-from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, Windows
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, LongText, Padded, Windows
 from transexplain.types.answer_spans import EXACT, Agreement, AnswerScheme, agreement
 from transexplain.types.dataset_labels import label_index
 from transexplain.types.items import (
@@ -24,8 +27,17 @@ from transexplain.types.items import (
     Target,
 )
 from transexplain.types.label_sets import SeveralLabels, label_set
-from transexplain.types.plans import AT_POSITIONS, GENERATED, AuditPlan, Head
-from transexplain.types.read_lengths import Join, LongTexts, check_long_texts
+from transexplain.types.observer import Caution
+from transexplain.types.plans import (
+    AT_POSITIONS,
+    GENERATED,
+    AuditPlan,
+    Head,
+    Join,
+    LongTexts,
+    Modality,
+    check_long_texts,
+)
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target, predicted_labels, resolve_targets
 from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpan, entity_targets
@@ -378,3 +390,106 @@ def _types(request: Request, found: Sequence[TaggedSpan]) -> list[str]:
 def _is_finite(attribution: Attribution) -> bool:
     ledger = attribution.ledger
     return bool(np.isfinite(attribution.relevance).all() and (ledger is None or is_finite(ledger)))
+
+
+class PaddingAhead:
+    """Batches of one model; each may be padded in a thread before it is asked for."""
+
+    def __init__(self, model: LoadedModel, *, beside: bool) -> None:
+        """Without a thread `beside` nothing is padded before it is asked for."""
+        self._model = model
+        self._executor = ThreadPoolExecutor(1, "padding") if beside else None
+        self._next: tuple[list[Member], Future[Padded]] | None = None
+
+    def close(self) -> None:
+        """Pad no more; nobody waits for what is being padded."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def begin(self, members: list[Member]) -> None:
+        """Pad these: they are the next ones."""
+        if self._executor is not None:
+            padding = self._executor.submit(self._model.padded, encoded_of(members))
+            self._next = members, padding
+
+    def batch(self, members: list[Member]) -> Callable[[], Batch]:
+        """What gives the batch of these, on the device; the call raises as `collate`."""
+        known, self._next = self._next, None
+        if known is None or known[0] is not members:
+            return lambda: self._model.collate(encoded_of(members))
+        return partial(_moved, known[1])
+
+
+def _moved(padding: Future[Padded]) -> Batch:
+    return padding.result()()
+
+
+def encoded_of(members: Sequence[Member]) -> list[Encoded]:
+    """The encoded items of these members, in order."""
+    return [member.encoded for member in members]
+
+
+Entry = Item | ItemFailure | Encoded
+Some = TypeVar("Some", bound=Entry)
+
+
+def screened(entries: Iterable[Some], caution: Caution) -> Iterator[Some | ItemFailure]:
+    """The stream with a failure in the place of each item in quarantine."""
+    if not caution.quarantined:
+        return iter(entries)
+    return (_screened(entry, caution) for entry in entries)
+
+
+def _screened(entry: Some, caution: Caution) -> Some | ItemFailure:
+    item = _item_of(entry)
+    if item is None or item.id not in caution.quarantined:
+        return entry
+    return ItemFailure(
+        item_id=item.id,
+        index=item.index,
+        kind="quarantined",
+        message=f"item {item.id!r} ran alone when attempts ended, the last one: "
+        f"{caution.quarantined[item.id]}",
+        traceback=caution.tracebacks.get(item.id, ""),
+    )
+
+
+def portions(entries: Iterable[Some], size: int, alone: Collection[str]) -> Iterator[list[Some]]:
+    """The stream in lists of at most `size`, in order; the items `alone` are lists of their own.
+
+    So these are encoded and computed by themselves, whatever is done with a list.
+    """
+    stream = iter(entries)
+    while not alone and (some := list(islice(stream, size))):
+        yield some
+    portion: list[Some] = []
+    for entry in stream:
+        item = _item_of(entry)
+        by_itself = item is not None and item.id in alone
+        if portion and by_itself:
+            yield portion
+            portion = []
+        portion.append(entry)
+        if by_itself or len(portion) == size:  # at once: the next entry may be long in coming
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _item_of(entry: Entry) -> Item | None:
+    if isinstance(entry, Encoded):
+        return entry.item
+    return entry if isinstance(entry, Item) else None
+
+
+#: items that are read and sorted by length together; pictures are large and all of one length
+READ_TOGETHER: Mapping[Modality, int] = {"text": 256, "image": 32, "nodes": 32}
+#: the same on a card, whose batches are larger
+READ_FOR_A_CARD: Mapping[Modality, int] = {"text": 4096, "image": 256, "nodes": 32}
+
+
+def read_together(model: LoadedModel) -> int:
+    """How many items are read and sorted by length before the first of them is explained."""
+    on_a_card = model.ref.device.startswith("cuda")
+    return (READ_FOR_A_CARD if on_a_card else READ_TOGETHER)[model.modality]

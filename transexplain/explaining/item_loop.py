@@ -9,24 +9,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.explaining.batch_sizes import Room, batches_of, is_out_of_memory
 from transexplain.explaining.explain_request import (
     Explained,
     Member,
+    PaddingAhead,
     Request,
     Stopped,
+    encoded_of,
     finished,
     model_failure,
+    portions,
+    read_together,
 )
 from transexplain.explaining.long_texts import explain_in_windows
-from transexplain.explaining.padding_ahead import PaddingAhead, encoded_of
-from transexplain.explaining.portions import portions, read_together
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.methods.batch_explanation import BatchExplanation, Records
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, failure
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
 from transexplain.types.plans import AT_POSITIONS

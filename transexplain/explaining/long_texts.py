@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.explaining.batch_sizes import Room, batches_of, give_back, is_out_of_memory
 from transexplain.explaining.explain_request import (
@@ -26,9 +25,10 @@ from transexplain.methods.at_input_layer import InputLayerForward, steps_of
 from transexplain.methods.batch_explanation import Array
 from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Window
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Attribution, Ledger, ResolvedTarget, own_positions
 from transexplain.types.observer import Observer
-from transexplain.types.read_lengths import Join
+from transexplain.types.plans import Join
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

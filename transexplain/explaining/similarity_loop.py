@@ -10,15 +10,19 @@ from torch import Tensor
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.explaining.batch_sizes import batches_of
-from transexplain.explaining.explain_request import Explained, Request, model_failure
+from transexplain.explaining.explain_request import (
+    Explained,
+    Request,
+    model_failure,
+    portions,
+    read_together,
+)
 from transexplain.explaining.item_loop import explain_items
-from transexplain.explaining.portions import portions, read_together
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.tower_sides import Side, opposite
 from transexplain.models.two_towers import Likeness, TwoTowers
 from transexplain.types.items import Attribution, Item, ItemFailure, Ledger
-from transexplain.types.plans import USUAL_BATCH
-from transexplain.types.read_lengths import LongTexts
+from transexplain.types.plans import USUAL_BATCH, LongTexts
 from transexplain.types.scores import MethodSpec
 from transexplain.types.similarities import SimilarityAttribution
 from transexplain.types.targets import ClassNames, parse_target

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.batch_shapes import bucket_of
-from transexplain.engine.recurring import TensorFunction
-from transexplain.engine.steps import Steps
+from transexplain.engine.replay import TensorFunction
+from transexplain.engine.steps import Steps, bucket_of
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.methods.batch_explanation import (
     Array,

@@ -10,8 +10,14 @@ import torch
 from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve, generator_of
 from transexplain.methods.method_table import default_samples
-from transexplain.methods.perturbation import Estimate, explain_presence
-from transexplain.methods.presence import Baseline, Masks, Over, Presence
+from transexplain.methods.presence import (
+    Baseline,
+    Estimate,
+    Masks,
+    Over,
+    Presence,
+    explain_presence,
+)
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 

@@ -18,10 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from transexplain.atomic_write import atomic_file
-from transexplain.engine.recurring import TensorFunction
+from transexplain.engine.replay import TensorFunction
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.local_paths import local_path
+from transexplain.files.atomic_write import atomic_file
+from transexplain.files.paths import local_path
 from transexplain.methods.at_input_layer import as_array, filled, in_bucket, is_double, steps_of
 from transexplain.methods.batch_explanation import (
     Array,

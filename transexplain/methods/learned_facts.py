@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from transexplain.errors import ConfigurationError
-from transexplain.local_paths import local_path
+from transexplain.files.paths import local_path
 from transexplain.types.plans import AuditPlan, SourceFile
 from transexplain.types.scores import MethodSpec
 

@@ -12,10 +12,10 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from transexplain.engine.attention_parts import AttentionPass, read_attention
 from transexplain.engine.composites import Composite
+from transexplain.engine.operator_parts import AttentionPass, read_attention
 from transexplain.engine.propagate import Propagation, propagate
-from transexplain.engine.recurring import TensorFunction
+from transexplain.engine.replay import TensorFunction
 from transexplain.engine.traced import Begun
 from transexplain.errors import EngineError
 from transexplain.methods.at_input_layer import as_array, filled, in_bucket, steps_of

@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
-from transexplain.methods.perturbation import Estimate, explain_presence
-from transexplain.methods.presence import Baseline, Masks, Over, Presence
+from transexplain.methods.presence import (
+    Baseline,
+    Estimate,
+    Masks,
+    Over,
+    Presence,
+    explain_presence,
+)
 from transexplain.models.loaded_model import Batch, LoadedModel
 
 #: windows x items x logits x windows that are absent at once: 128 MiB

@@ -19,7 +19,7 @@ from transexplain.engine.composites import (
     tuned,
 )
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.recurring import Passes, Step
+from transexplain.engine.replay import Passes, Step
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, in_bucket, steps_of, sum_hidden
 from transexplain.methods.batch_explanation import (

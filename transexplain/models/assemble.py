@@ -14,10 +14,11 @@ from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.calling import Caller, dtype_name, logits_of
 from transexplain.models.graph_encoder import NodeEncoder, NodeProbe
 from transexplain.models.hub import digest_of_module
-from transexplain.models.image_encoder import ImageEncoder
-from transexplain.models.input_layer import Sites, find_embeddings
-from transexplain.models.input_layer_search import (
+from transexplain.models.image_encoder import ImageEncoder, Transform
+from transexplain.models.input_layer import (
     FORWARD_ERRORS,
+    Sites,
+    find_embeddings,
     first_sites,
     image_sites,
     is_inside_function,
@@ -25,7 +26,6 @@ from transexplain.models.input_layer_search import (
     text_sites,
 )
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
 from transexplain.types.answer_spans import CLASSES

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.calling import Caller
 from transexplain.models.graph_inputs import MASK, changed, names_of, read_graph
-from transexplain.models.input_layer import Layout, Sites
-from transexplain.models.input_layer_search import (
+from transexplain.models.input_layer import (
     FORWARD_ERRORS,
+    Layout,
     Probe,
+    Sites,
     first_sites,
     sites_of_blocks,
 )

@@ -12,12 +12,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from transexplain.errors import ModelLoadError
+from transexplain.files.local_copies import local_folder
+from transexplain.files.paths import local_path
+from transexplain.files.remote_files import check_url, hub_file, is_url, pinned
 from transexplain.interpreter import shared
-from transexplain.local_copies import local_folder
-from transexplain.local_paths import local_path
 from transexplain.models.configs import read_json
-from transexplain.remote_files import check_url, pinned
-from transexplain.remote_stores import hub_file, is_url
 from transexplain.types.plans import SourceFile
 
 

@@ -19,8 +19,14 @@ from transexplain.models.generation import (
     generated,
     until_end,
 )
-from transexplain.models.input_layer import Sites, find_embeddings
-from transexplain.models.input_layer_search import FORWARD_ERRORS, first_sites, text_sites
+from transexplain.models.image_encoder import Transform
+from transexplain.models.input_layer import (
+    FORWARD_ERRORS,
+    Sites,
+    find_embeddings,
+    first_sites,
+    text_sites,
+)
 from transexplain.models.invariance import tolerance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.picture_prompts import (
@@ -30,7 +36,6 @@ from transexplain.models.picture_prompts import (
     with_pictures,
     words_of,
 )
-from transexplain.models.pixel_bytes import Transform
 from transexplain.models.prompt_encoder import PICTURE, PromptEncoder
 from transexplain.models.text_length import capacity
 from transexplain.models.two_sides import TwoSides, tables

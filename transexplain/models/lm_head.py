@@ -10,7 +10,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError
-from transexplain.local_paths import local_path
+from transexplain.files.paths import local_path
 from transexplain.models.assemble import placed
 from transexplain.models.hub import check_header, fetch, fetchable, quiet, weight_files
 from transexplain.models.loaded_model import LoadedModel

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.local_paths import local_path
+from transexplain.files.paths import local_path
 from transexplain.models import (
     graph_transformer,
     huggingface,
@@ -32,9 +32,9 @@ from transexplain.models.calling import Caller, place_of, torch_dtype, unwrapped
 from transexplain.models.configs import read_config
 from transexplain.models.hub import fetch, fetchable, is_digested, weight_names
 from transexplain.models.huggingface import names_of_config
+from transexplain.models.image_encoder import Transform
 from transexplain.models.language_model import LanguageModel, kind_of_class
 from transexplain.models.loaded_model import LoadedModel, checked_model
-from transexplain.models.pixel_bytes import Transform
 from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
 from transexplain.models.two_towers import TwoTowers
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.models.calling import Caller, eval_mode
 from transexplain.models.input_layer import Sites, Taps, tapped
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.plans import AT_POSITIONS, Modality, ModelRef
 from transexplain.types.tokens import Token

@@ -11,16 +11,16 @@ from torch.nn.functional import pad
 
 from transexplain.errors import EngineError, ItemError, ModelLoadError
 from transexplain.models.calling import Caller
-from transexplain.models.image_encoder import ImageEncoder
-from transexplain.models.input_layer import Sites, find_blocks
-from transexplain.models.input_layer_search import (
+from transexplain.models.image_encoder import NAME, ImageEncoder, Transform
+from transexplain.models.input_layer import (
     FORWARD_ERRORS,
+    Sites,
+    find_blocks,
     infer_grid,
     input_of,
     probing_pictures,
 )
 from transexplain.models.loaded_model import Encoded
-from transexplain.models.pixel_bytes import NAME, Transform
 from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.prompts import Prompt
 

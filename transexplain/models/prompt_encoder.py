@@ -16,8 +16,7 @@ from transexplain.models.loaded_model import (
     failure,
     on_device,
 )
-from transexplain.models.text_encoder import TextEncoder
-from transexplain.models.token_spans import tokens_of
+from transexplain.models.text_encoder import TextEncoder, tokens_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.tokens import Tokens
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.assemble import Origin, checked_tokenizer, padding_of, placed, ref_of
 from transexplain.models.calling import Caller, eval_mode
-from transexplain.models.image_encoder import ImageEncoder
-from transexplain.models.input_layer import find_embeddings
-from transexplain.models.input_layer_search import (
+from transexplain.models.image_encoder import ImageEncoder, Transform
+from transexplain.models.input_layer import (
     FORWARD_ERRORS,
+    find_embeddings,
     image_sites,
     probing_pictures,
     text_sites,
@@ -23,7 +23,6 @@ from transexplain.models.input_layer_search import (
 from transexplain.models.invariance import TOLERANCES
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.models.picture_prompts import shape_of
-from transexplain.models.pixel_bytes import Transform
 from transexplain.models.text_length import capacity
 from transexplain.models.tower_sides import (
     FEATURES,

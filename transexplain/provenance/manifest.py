@@ -10,8 +10,8 @@ from typing import Any
 
 from transexplain.methods.learned_facts import explainers_in, without_folders
 from transexplain.store.database import Database
-from transexplain.store.device_times import device_times
-from transexplain.store.recorded import (
+from transexplain.store.fleet_state import device_times
+from transexplain.store.noteworthy import (
     RecordedShard,
     failure_kinds,
     recorded_run,

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from transexplain.data.source_files import file_digest
 from transexplain.errors import ConfigurationError
-from transexplain.parsing import UnreadableError, read_json, read_text
+from transexplain.files.paths import AnyPath
 from transexplain.provenance.verification import Check, Checks, judged
 from transexplain.registry import require
-from transexplain.remote_paths import AnyPath
 from transexplain.settings import secret
+from transexplain.text.parsing import UnreadableError, read_json, read_text
 from transexplain.version import __version__
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.data.manifest_rows import changed_files
 from transexplain.errors import ConfigurationError, DamagedRowError
+from transexplain.files.remote_files import is_url
 from transexplain.methods.learned_facts import LEARNED
-from transexplain.remote_stores import is_url
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid

@@ -10,18 +10,15 @@ from pathlib import Path
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
 from transexplain.data.picture_places import place_digest
-from transexplain.data.snapshot_rows import snapshot_rows
-from transexplain.data.source_files import snapshot_file
+from transexplain.data.snapshot_pieces import snapshot_rows
+from transexplain.data.source_files import file_digest, snapshot_file
 from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
+from transexplain.files.paths import any_path
+from transexplain.files.remote_files import info, is_url, read
 from transexplain.methods.learned_facts import explainers_of
+from transexplain.models.load import present_files
 from transexplain.provenance.explained_again import again_checks
-from transexplain.provenance.input_faults import (
-    fault_in_pieces,
-    fault_in_store,
-    fault_of,
-    model_faults,
-)
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import (
     Check,
@@ -33,18 +30,69 @@ from transexplain.provenance.verification import (
     note,
 )
 from transexplain.randomness import keyed_number
-from transexplain.remote_paths import any_path
-from transexplain.remote_stores import is_url
-from transexplain.store import parts, runs, shard_digests, sink_files, sink_folders
+from transexplain.store import parts, runs, shard_digests, sink_files
 from transexplain.store.database import Database
-from transexplain.store.recorded import (
+from transexplain.store.noteworthy import (
     RecordedRun,
     RecordedShard,
     explained_rows,
     recorded_run,
     recorded_shards,
 )
-from transexplain.types.plans import AuditPlan, DatasetRef, RecogniserPlan, SourceFile
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, RecogniserPlan, SourceFile
+
+
+def fault_in_pieces(dataset: DatasetRef) -> str | None:
+    """The fault of a snapshot in a store, all of whose pieces are read; None: there is none."""
+    try:
+        for _ in snapshot_rows(dataset).batches(["index"]):
+            pass
+    except TransExplainError as error:
+        return str(error)
+    return None
+
+
+def fault_in_store(planned: SourceFile) -> str | None:
+    """The fault of a file at a URL; None: it is the one of the plan."""
+    try:
+        if not planned.state:
+            found = hashlib.sha256(read(planned.path)).hexdigest()
+            same = found == planned.sha256
+        else:
+            now = info(planned.path)
+            same = (now.size, now.state) == (planned.size, planned.state)
+    except TransExplainError as error:
+        return str(error)
+    return None if same else f"{planned.path} has changed"
+
+
+def fault_of(path: Path | None, planned: SourceFile, shown: str) -> str | None:
+    """The fault of a file; None: its bytes are those of the plan."""
+    try:
+        if path is None or not path.is_file():
+            return f"{shown} is not there"
+        found = file_digest(path)
+    except OSError as error:
+        return f"{shown} cannot be read: {error.strerror}"
+    if found == planned.sha256:
+        return None
+    return f"{shown} has changed (sha256 {found[:12]}, planned {planned.sha256[:12]})"
+
+
+def model_faults(model: ModelRef) -> list[str]:
+    """What the files of a model are not as planned: changed, missing or new.
+
+    Raises ModelLoadError where its source names no model.
+    """
+    present = present_files(model.source)
+    planned = {one.path for one in model.files}
+    faults = [
+        fault
+        for one in model.files
+        if (fault := fault_of(present.get(one.path), one, f"{one.path} of {model.source}"))
+    ]
+    return faults + [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned)]
+
 
 _UNRECORDED = "not recorded: the run is of an older version"
 
@@ -221,13 +269,13 @@ def _results(db: Database, run_id: str, done: Sequence[RecordedShard]) -> Check:
 
 def _sink(db: Database, run_id: str) -> Checks:
     """The Parquet files of a run's sink, every byte of them, and their manifest."""
-    folder = sink_folders.run_folder(db, run_id)
+    folder = sink_files.run_folder(db, run_id)
     if folder is None:
         return
     mends = f"`transexplain resume {run_id}` writes them again"
     try:
         faults = [f"shard {shard}: {what}" for shard, what in sink_files.faults(db, run_id).items()]
-        found, wanted = sink_folders.written_manifest(folder), sink_folders.manifest_of(db, run_id)
+        found, wanted = sink_files.written_manifest(folder), sink_files.manifest_of(db, run_id)
     except TransExplainError as error:
         yield judged("sink", [str(error)], "")
         return

@@ -17,8 +17,8 @@ REPORTS = Registry(
 STRATEGY_REPORTS = Registry(
     "strategy report format",
     {
-        "html": "transexplain.reports.strategies_page:render",
-        "json": "transexplain.reports.strategies_page:render_json",
+        "html": "transexplain.reports.strategies_report:render",
+        "json": "transexplain.reports.strategies_report:render_json",
     },
 )
 
@@ -37,7 +37,7 @@ EVALUATION_REPORTS = Registry(
 DRIFT_REPORTS = Registry(
     "comparison report format",
     {
-        "html": "transexplain.reports.runs_compared.comparison_formats:render",
-        "json": "transexplain.reports.runs_compared.comparison_formats:render_json",
+        "html": "transexplain.reports.runs_compared.comparison_summary:render",
+        "json": "transexplain.reports.runs_compared.comparison_summary:render_json",
     },
 )

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.evaluating.metrics.class_sensitivity import HARDLY
+from transexplain.evaluating.metrics.map_metrics import HARDLY
 from transexplain.reports.phrasing import named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_answers import by_state, is_of_whole
 from transexplain.reports.sections.group_section import Groups
+from transexplain.reports.sections.item_fates import damage
 from transexplain.reports.sections.mixed_section import mixture_sentence
-from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.verdict_words import mention_in_words, most_in_words, outcome_in_words
 

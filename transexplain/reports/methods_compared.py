@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from transexplain.errors import ConfigurationError, WrongKindError
-from transexplain.evaluating.metrics.class_sensitivity import HARDLY, sensitivity_between
+from transexplain.evaluating.metrics.map_metrics import HARDLY, sensitivity_between
 from transexplain.methods import facts_of
 from transexplain.reports.coloured_text import token_html
 from transexplain.reports.heatmap import data_uri, overlay, resized, tile

@@ -10,18 +10,16 @@ from transexplain.analysis.groups.mixed_audits import Mixed
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.audited_run import Audited
 from transexplain.reports.sections.class_views import ClassView
-from transexplain.reports.sections.failed_items import FailureKind
 from transexplain.reports.sections.gallery_items import Gallery
 from transexplain.reports.sections.group_section import Groups
-from transexplain.reports.sections.item_fates import Confusion, Counts
+from transexplain.reports.sections.item_fates import Confusion, Counts, FailureKind, damage
 from transexplain.reports.sections.manifest_section import Provenance
 from transexplain.reports.sections.measured_faithfulness import (
     ClassSensitivity,
+    Conservation,
     Faithfulness,
 )
 from transexplain.reports.sections.previous_run import Previous
-from transexplain.reports.sections.relevance_conserved import Conservation
-from transexplain.reports.sections.unreadable_items import damage
 from transexplain.reports.sections.untested import Untested
 from transexplain.types.scores import Approximation
 

@@ -6,19 +6,362 @@ again at any time.
 """
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
+from transexplain.analysis.groups.counterfactuals import Counterfactual
+from transexplain.analysis.groups.entity_totals import EntityRow
+from transexplain.analysis.groups.group_cells import by_class
+from transexplain.analysis.groups.group_table import RankedEntity, rankings
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
+from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.measures import gravest
+from transexplain.analysis.groups.outcomes import Mean, Outcome, Side
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.exports.run_facts import Measured, measures
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sql_rows import sql_rows
+from transexplain.reports.run_metrics import run_metrics
+from transexplain.reports.sections.class_views import ClassView, WordRow
+from transexplain.reports.sections.group_matching import without_rare
 from transexplain.reports.summary import summarised
 from transexplain.store import result_rows, runs, shard_messages
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from transexplain.types.findings import GroupStatistic
+
+Row = dict[str, Any]
+#: entities of a target and class that have rows, besides those that the report lists
+ENTITIES = 1_000
+
+
+def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
+    """Name of a result table -> its rows, without run and ordinal.
+
+    `summary` is not redacted; `total` are the totals that it was made from. A number that is not
+    finite is None, as in the report's JSON.
+    """
+    groups = summary.groups
+    found: dict[str, Iterator[Row]] = {
+        "run_result": iter((_run(summary),)),
+        "group_verdict": map(_verdict, groups.verdicts if groups else ()),
+        "group_measure": map(_measure, measures(groups)),
+        "group_result": _groups(summary),
+        "counterfactual_result": map(_swap, groups.counterfactuals if groups else ()),
+        "outcome_result": map(_outcome, groups.outcomes if groups else ()),
+        "entity_result": _entities(summary, total),
+        "class_word": (row for view in summary.classes for row in _words(view)),
+        "run_metric": (asdict(one) for one in run_metrics(summary) if math.isfinite(one.value)),
+    }
+    return {name: [_finite(row) for row in rows] for name, rows in found.items()}
+
+
+def _finite(row: Row) -> Row:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+
+
+def _run(summary: Summary) -> Row:
+    audited, groups, verdict = summary.audited, summary.groups, summary.verdict
+    limits = groups.limits if groups else None
+    return {
+        "task": audited.task,
+        "model": audited.model,
+        "model_digest": audited.model_digest,
+        "modality": audited.modality,
+        "dtype": audited.dtype,
+        "dataset": audited.dataset,
+        "dataset_fingerprint": audited.fingerprint,
+        "method": audited.method,
+        "unit": audited.unit,
+        "plan_digest": audited.plan_digest,
+        "reference": groups.reference if groups else None,
+        "correction": groups.correction if groups else None,
+        "practical_relevance": groups.practical if groups else None,
+        "practical_logit": limits.logit if limits else None,
+        "practical_probability": limits.probability if limits else None,
+        "practical_changed": limits.changed if limits else None,
+        "practical_spread": limits.spread if limits else None,
+        "practical_rates": limits.rates if limits else None,
+        "practical_impact_ratio": limits.impact_ratio if limits else None,
+        "verdict_kind": verdict.kind if verdict else "unknown",
+        "verdict": verdict.text if verdict else "",
+        "version": audited.version,
+    }
+
+
+def _interval(name: str, found: tuple[float, float] | None) -> Row:
+    low, high = found or (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _verdict(one: GroupVerdict) -> Row:
+    swap, rates = one.counterfactual, one.rates
+    moved = swap.measure("probability") if swap else None
+    own, other = (rates.own.selected, rates.other.selected) if rates else (None, None)
+    return {
+        "group_name": one.group,
+        "reference": one.reference,
+        "state": one.state,
+        "mention": one.mention,
+        "outcome": one.outcome,
+        "mention_reasons": "; ".join(one.mention_reasons),
+        "outcome_reasons": "; ".join(one.outcome_reasons),
+        "mention_advice": one.mention_advice,
+        "outcome_advice": one.outcome_advice,
+        "notes": "; ".join(one.notes),
+        "missing": "; ".join(one.missing),
+        **_decided("mention", swap),
+        "probability": swap.probability if swap else None,
+        **_interval("probability", moved.interval if moved else None),
+        "changed_across": swap.changed_across if swap else None,
+        "changed_within": swap.changed_within if swap else None,
+        "documents": swap.documents if swap else None,
+        **_decided("outcome", rates),
+        "rate": own.share if own else None,
+        "reference_rate": other.share if other else None,
+        "items": own.total if own else None,
+        "reference_items": other.total if other else None,
+    }
+
+
+def _decided(question: str, row: Counterfactual | Outcome | None) -> Row:
+    """What decided a question, or is named first."""
+    measure = gravest(row.measures) if row else None
+    return {
+        f"{question}_prediction": row.prediction if row else None,
+        f"{question}_stratum": row.stratum if row else None,
+        f"{question}_measure": measure.name if measure else None,
+        f"{question}_value": measure.value if measure else None,
+        **_interval(f"{question}_value", measure.interval if measure else None),
+    }
+
+
+def _measure(measured: Measured) -> Row:
+    question, row, measure = measured
+    return {
+        "group_name": row.group,
+        "reference": row.reference,
+        "question": question,
+        "prediction": row.prediction,
+        "stratum": row.stratum,
+        "measure": measure.name,
+        "value": measure.value,
+        **_interval("value", measure.interval),
+        "interval_level": measure.level,
+        "limit_low": measure.low,
+        "limit_high": measure.high,
+        "state": measure.state,
+        "p": measure.p,
+    }
+
+
+def _groups(summary: Summary) -> Iterator[Row]:
+    """The table over all items, then those of the splits."""
+    groups = summary.groups
+    if groups is None:
+        return
+    verdicts: Mapping[str, str] = {one.group: one.state for one in groups.verdicts}
+    for row in groups.rows:
+        yield _group(row, ("", ""), verdicts)
+    for split in groups.splits:
+        for part in split.parts:
+            for row in part.rows:
+                yield _group(row, (split.by, part.value), verdicts)
+
+
+def _group(row: GroupStatistic, part: tuple[str, str], verdicts: Mapping[str, str]) -> Row:
+    spread, words = row.quantiles, row.background
+    return {
+        "target": row.target,
+        "class_name": row.class_name,
+        "split_by": part[0],
+        "split_value": part[1],
+        "group_name": row.group,
+        "reference": row.reference,
+        "documents": row.documents,
+        "mentions": row.mentions,
+        "entities": row.entities,
+        "mean": row.mean,
+        "positive_share": row.positive,
+        "entity_mean": row.entity_mean,
+        **_interval("entity_mean", row.interval),
+        "difference": row.difference,
+        **_interval("difference", row.difference_interval),
+        "interval_by": row.interval_by,
+        "p": row.p,
+        "adjusted_p": row.adjusted_p,
+        "detectable": row.detectable,
+        "verdict": row.verdict,
+        "suppressed": row.verdict == "suppressed",
+        "reason": row.reason,
+        "note": row.note,
+        "overall_verdict": verdicts.get(row.group),
+        "item_rank": row.rank,
+        "mention_q05": spread.low if spread else None,
+        "mention_q25": spread.lower if spread else None,
+        "mention_q50": spread.median if spread else None,
+        "mention_q75": spread.upper if spread else None,
+        "mention_q95": spread.high if spread else None,
+        "background_words": words.words if words else None,
+        "background_mean": words.mean if words else None,
+        "background_difference": words.difference if words else None,
+        **_interval("background_difference", words.difference_interval if words else None),
+    }
+
+
+def _swap(one: Counterfactual) -> Row:
+    return {
+        "kind": one.kind,
+        "group_name": one.group,
+        "reference": one.reference,
+        "prediction": one.prediction,
+        "stratum": one.stratum,
+        "documents": one.documents,
+        "clusters": one.clusters,
+        "entities": one.entities,
+        "reference_entities": one.other_entities,
+        "effect": one.effect,
+        "probability": one.probability,
+        "changed_across": one.changed_across,
+        "changed_within": one.changed_within,
+        "shift": one.shift,
+        "noise": one.noise,
+        "per_position": one.per_position,
+    }
+
+
+def _outcome(one: Outcome) -> Row:
+    return {
+        "group_name": one.group,
+        "reference": one.reference,
+        "prediction": one.prediction,
+        "stratum": one.stratum,
+        "favourable": one.favourable,
+        "whole": one.whole,
+        "rate_difference": one.difference,
+        "impact_ratio": one.impact_ratio,
+        **_side("", one.own),
+        **_side("reference_", one.other),
+    }
+
+
+def _side(prefix: str, side: Side) -> Row:
+    found: Row = {
+        "items": side.selected.total,
+        "selected": side.selected.count,
+        "rate": side.selected.share,
+        **_interval("rate", side.selected.interval),
+        **_mean("mean_probability", side.probability),
+        **_rate("label_rate", side.labelled),
+        **_rate("error_rate", side.error),
+        **_rate("true_positive_rate", side.true_positive),
+        **_rate("false_positive_rate", side.false_positive),
+        "calibration": side.calibration,
+    }
+    return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def _mean(name: str, found: Mean | None) -> Row:
+    return {
+        name: found.value if found else None,
+        **_interval(name, found.interval if found else None),
+    }
+
+
+def _rate(name: str, found: Rate | None) -> Row:
+    return {
+        name: found.share if found else None,
+        **_interval(name, found.interval if found else None),
+        f"{name}_items": found.total if found else None,
+    }
+
+
+def _entities(summary: Summary, total: ShardAggregate) -> Iterator[Row]:
+    """Those of the most mentions, and all that the report lists, by target, class and group."""
+    if summary.groups is None:
+        return
+    reported = {
+        (ranking.target, ranking.class_name): {one.entity for one in ranking.entities}
+        for ranking in summary.groups.rankings
+    }
+    totals = without_rare(total, summary.groups.rare).entities
+    ranked = {
+        (ranking.target, ranking.class_name): {
+            one.entity: (place, one) for place, one in enumerate(ranking.entities, 1)
+        }
+        for ranking in rankings(totals)
+    }
+    for key, strata in by_class(totals).items():
+        rows, listed = totals.rows(strata), reported.get(key, set())
+        usual = {id(row) for row in _most_mentioned(rows)}
+        for row in rows:
+            if id(row) in usual or row.entity in listed:
+                place = ranked.get(key, {}).get(row.entity)
+                yield _entity(key, row, place, reported=row.entity in listed)
+
+
+def _most_mentioned(rows: Sequence[EntityRow]) -> list[EntityRow]:
+    return sorted(rows, key=lambda row: (-row.mentions, row.group, row.entity))[:ENTITIES]
+
+
+def _entity(
+    key: tuple[str, str],
+    row: EntityRow,
+    ranked: tuple[int, RankedEntity] | None,
+    *,
+    reported: bool,
+) -> Row:
+    place, believed = ranked or (None, None)
+    return {
+        "target": key[0],
+        "class_name": key[1],
+        "group_name": row.group,
+        "entity": row.entity,
+        "documents": row.documents,
+        "mentions": row.mentions,
+        "mean": row.mean,
+        "magnitude_share": row.share,
+        "positive": row.positive,
+        "item_rank": row.rank,
+        "shrunken": believed.shrunken if believed else None,
+        **_interval("shrunken", believed.interval if believed else None),
+        "place": place,
+        "reported": reported,
+    }
+
+
+_LISTS = ("raising_by_mean", "raising_by_total", "lowering_by_mean", "lowering_by_total")
+
+
+def _words(view: ClassView) -> Iterator[Row]:
+    """The words of all lists, each once, with its places in them."""
+    lists: Mapping[str, Sequence[WordRow]] = {name: getattr(view, name) for name in _LISTS}
+    places = {
+        name: {one.word: place for place, one in enumerate(rows, 1)} for name, rows in lists.items()
+    }
+    words = {one.word: one for rows in lists.values() for one in rows}
+    for word, one in words.items():
+        yield {
+            "target": view.target,
+            "class_name": view.class_name,
+            "word": word,
+            "documents": one.documents,
+            "mentions": one.mentions,
+            "relevance": one.total,
+            "magnitude": one.magnitude,
+            "mean": one.mean,
+            "function_word": one.function,
+            **{name: places[name].get(word) for name in _LISTS},
+        }
+
 
 log = logging.getLogger(__name__)
 

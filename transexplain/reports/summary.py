@@ -27,18 +27,17 @@ from transexplain.reports.report_section import Section, Source, merged, uncolle
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.audited_run import audited_of, notes
 from transexplain.reports.sections.class_views import views
-from transexplain.reports.sections.failed_items import failures
 from transexplain.reports.sections.gallery_items import collect
 from transexplain.reports.sections.group_section import groups_of
-from transexplain.reports.sections.item_fates import confusion, counts_of
+from transexplain.reports.sections.item_fates import confusion, counts_of, failures
 from transexplain.reports.sections.manifest_section import provenance_of
 from transexplain.reports.sections.measured_faithfulness import (
+    conservation_of,
     faithfulness,
     sensitivity_of,
 )
 from transexplain.reports.sections.mixed_section import mixed_of
 from transexplain.reports.sections.previous_run import compared
-from transexplain.reports.sections.relevance_conserved import conservation_of
 from transexplain.reports.survey import choose, survey
 from transexplain.store import parts, runs
 from transexplain.store.database import Database

@@ -9,8 +9,8 @@ from transexplain.analysis.groups.exact_totals import Histogram
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.store import noteworthy
 from transexplain.store.database import Database
-from transexplain.types.bins import outer_edge
 from transexplain.types.plans import AuditRun
+from transexplain.types.relevance_sums import outer_edge
 
 SHARE = 0.9  #: of all explanations that the gallery's shared colour scale does not saturate
 Reason = Literal["wrong", "strong", "first"]

@@ -81,7 +81,7 @@ LISTED = ("items", "items_explained", "items_failed", "accuracy")
 
 
 def texts_readable(db: Database) -> bool:
-    """Whether this role may read items; see `read_roles`. SQLite has no roles."""
+    """Whether this role may read items; see `upkeep`. SQLite has no roles."""
     if db.engine.name != "postgresql":
         return True
     quoted = db.engine.dialect.identifier_preparer.quote_identifier

@@ -27,7 +27,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 from transexplain.errors import DamagedRowError
-from transexplain.parsing import refuse_depth
+from transexplain.text.parsing import refuse_depth
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, exc, make_url
 
-from transexplain.addresses import (
+from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.text.addresses import (
     Address,
     check_server,
     options_of,
@@ -21,7 +22,6 @@ from transexplain.addresses import (
     shown_url,
     without_secrets,
 )
-from transexplain.errors import ConfigurationError, DatabaseError
 
 _BUSY_SECONDS = 30.0  # SQLite: how long a writer waits for another
 _CONNECT_SECONDS = 10  # PostgreSQL: how long an unreachable host is waited for

@@ -20,17 +20,19 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    text,
     type_coerce,
 )
 
-from transexplain.parsing import UnreadableError, read_json
 from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
 from transexplain.store.leases import lease_expired
 from transexplain.store.runs import states_of
 from transexplain.store.schema import item, run, shard
 from transexplain.store.shard_blocks import Pending, pending
+from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES
+from transexplain.types.plans import DeviceClass, Modality
 
 #: upper bounds of buckets: seconds of a shard, its items a second, seconds that its device waited
 #: for one stage, seconds since a lease was renewed
@@ -328,3 +330,48 @@ def _hardware(gpus: str | None) -> str:
     """The different names in a JSON list of GPUs; `cpu` where there is none."""
     names = json.loads(gpus) if gpus else []
     return " + ".join(sorted({str(name) for name in names})) or "cpu"
+
+
+# A plan is searched as text, for PostgreSQL refuses to read a document with NUL in any word, and
+# one such run would stop the scaling of all. Quotes within its words are escaped, so that they
+# match nothing; of a model's keys the one stands behind the other in every plan.
+_ON_CPU = """run.plan LIKE '%"dtype":"%","device":"cpu%'"""
+#: shards of a large run that wait without a row, see `shard_blocks`
+_NOT_MADE = (
+    "CASE WHEN run.paused IS NULL THEN COALESCE(MAX((pending_shards.stop - pending_shards.start"
+    " + pending_shards.size - 1) / pending_shards.size), 0) ELSE 0 END"
+)
+_PLANS_FOR = {"cpu": _ON_CPU, "gpu": _ON_CPU.replace(" LIKE ", " NOT LIKE ")}
+
+
+def demand_sql(device: DeviceClass | None = None, modalities: Collection[Modality] = ()) -> str:
+    """A query whose one value is the number of shards that need a worker now.
+
+    Of plans for one class of device or for both (None), and of these modalities, or of all. It
+    reads `run`, `shard` and `pending_shards`, which every role of `upkeep` may, and is for both
+    databases.
+    """
+    conditions = ["run.state = 'running'"]
+    if device is not None:
+        conditions.append(_PLANS_FOR[device])
+    if modalities:
+        of = (f"""run.plan LIKE '%"modality":"{one}","classes":%'""" for one in sorted(modalities))
+        conditions.append(f"({' OR '.join(of)})")
+    return (
+        "SELECT COALESCE(SUM(CASE WHEN most_workers < shards THEN most_workers ELSE shards END), 0)"
+        f" AS shards FROM (SELECT run.most_workers, COUNT(shard.run_id) + {_NOT_MADE} AS shards"
+        " FROM run LEFT JOIN shard ON shard.run_id = run.id"
+        " AND shard.state IN ('queued', 'running')"
+        " AND (run.paused IS NULL OR shard.state = 'running')"
+        " LEFT JOIN pending_shards ON pending_shards.run_id = run.id"
+        f" WHERE {' AND '.join(conditions)}"
+        " GROUP BY run.id, run.most_workers, run.paused) AS need"
+    )
+
+
+def demand(
+    db: Database, device: DeviceClass | None = None, modalities: Collection[Modality] = ()
+) -> int:
+    """The value of `demand_sql`; raises DatabaseError as `Database.read`."""
+    with db.read() as connection:
+        return int(connection.execute(text(demand_sql(device, modalities))).scalar_one())

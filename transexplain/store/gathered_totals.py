@@ -16,7 +16,7 @@ from sqlalchemy import LargeBinary, select, type_coerce
 
 from transexplain.store.columns import reading
 from transexplain.store.database import Database
-from transexplain.store.piecemeal import Piecemeal
+from transexplain.store.ranked_items import Piecemeal
 from transexplain.store.schema import shard_aggregate
 
 MOST_ANSWERS = 20_000  #: to texts with swapped names that are kept

@@ -8,11 +8,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from transexplain.store import part_columns as col
-from transexplain.store.attribution_columns import AttributionColumns
-from transexplain.store.item_columns import logits_of, outcomes_of, rows_of, seconds_of
-from transexplain.store.mention_columns import mentions_of, read_text, scores_of
 from transexplain.store.part_columns import Ints
-from transexplain.store.position_columns import positions_of
+from transexplain.store.part_fields import (
+    AttributionColumns,
+    logits_of,
+    mentions_of,
+    outcomes_of,
+    positions_of,
+    read_text,
+    rows_of,
+    scores_of,
+    seconds_of,
+)
 from transexplain.types.items import Attribution, ItemOutcome, Mention, PatchGrid
 from transexplain.types.scores import MetricScore
 from transexplain.types.tokens import Tokens

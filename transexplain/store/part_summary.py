@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from transexplain.store.part_columns import decoded, encoded, squeezed, unsqueezed
 from transexplain.store.rows import LEDGER_ENTRIES
-from transexplain.types.bins import bin_of
 from transexplain.types.items import ItemOutcome
-from transexplain.types.relevance_sums import RelevanceSums
+from transexplain.types.relevance_sums import RelevanceSums, bin_of
 
 Rows = NDArray[np.int64]
 

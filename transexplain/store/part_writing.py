@@ -12,15 +12,21 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from transexplain.store import codec
 from transexplain.store import part_columns as col
-from transexplain.store.attribution_columns import Attributed, attribution_columns
-from transexplain.store.codec import EncodedMany, decode_all, encode_all
-from transexplain.store.item_columns import item_columns
-from transexplain.store.mention_columns import mention_columns, score_columns
+from transexplain.store import part_fields
 from transexplain.store.part_columns import Ints
+from transexplain.store.part_fields import (
+    Attributed,
+    EncodedMany,
+    attribution_columns,
+    decode_all,
+    encode_all,
+    item_columns,
+    mention_columns,
+    position_columns,
+    score_columns,
+)
 from transexplain.store.part_summary import PartSummary, margin_of, summarised
-from transexplain.store.position_columns import position_columns
 from transexplain.store.rows import Row, check_cover, refuse_twice
 from transexplain.types.items import Attribution, ItemOutcome, Mention
 from transexplain.types.plans import Payload, ShardResult
@@ -54,7 +60,7 @@ class _Some:
     """The items of one part, by ascending row, and all that belongs to them."""
 
     outcomes: Sequence[ItemOutcome]
-    features: Sequence[codec.Features | None]  #: None: the item has no attribution
+    features: Sequence[part_fields.Features | None]  #: None: the item has no attribution
     attributions: _Listed[Attribution]
     mentions: _Listed[Mention]
     scores: _Listed[MetricScore]
@@ -123,19 +129,19 @@ def _listed(records: Sequence[_Record], place: Mapping[str, int]) -> _Listed[_Re
     return _Listed([records[place] for place in order.tolist()], of[order])
 
 
-def _features(attributions: _Listed[Attribution], items: int) -> list[codec.Features | None]:
+def _features(attributions: _Listed[Attribution], items: int) -> list[part_fields.Features | None]:
     """The positions of each item, which its attributions share."""
-    found: list[codec.Features | None] = [None] * items
+    found: list[part_fields.Features | None] = [None] * items
     for item, one in zip(attributions.of.tolist(), attributions.records, strict=True):
         known = found[item]
         if known is None:
             found[item] = one.features
         elif known is not one.features and known != one.features:
             raise ValueError(f"item {one.item_id!r}: its attributions differ in their features")
-        if one.relevance.size != codec.count(one.features):
+        if one.relevance.size != part_fields.count(one.features):
             raise ValueError(
                 f"item {one.item_id!r}: {one.relevance.size} relevances for "
-                f"{codec.count(one.features)} positions"
+                f"{part_fields.count(one.features)} positions"
             )
     return found
 

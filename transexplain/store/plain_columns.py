@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from transexplain.store import part_columns as col
 from transexplain.store.columns import escaped
-from transexplain.store.mention_columns import json_text
+from transexplain.store.part_fields import json_text
 from transexplain.store.part_reading import Part
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.types.items import Mention, PatchGrid

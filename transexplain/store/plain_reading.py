@@ -9,15 +9,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from transexplain.store import part_columns as col
-from transexplain.store.attribution_columns import WORDS, Attributed, attribution_columns
-from transexplain.store.codec import Features, grid_of
 from transexplain.store.columns import unescaped
-from transexplain.store.item_columns import second_column
-from transexplain.store.mention_columns import mention_columns, read_text, score_columns
 from transexplain.store.part_columns import Ints
+from transexplain.store.part_fields import (
+    WORDS,
+    Attributed,
+    Features,
+    attribution_columns,
+    grid_of,
+    mention_columns,
+    position_columns,
+    read_text,
+    score_columns,
+    second_column,
+)
 from transexplain.store.part_reading import Key, Part
 from transexplain.store.plain_columns import GRID, SCHEMA
-from transexplain.store.position_columns import position_columns
 from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.types.items import Mention
 from transexplain.types.scores import MetricScore

@@ -12,7 +12,7 @@ from transexplain.store.leases import lease_expired
 from transexplain.store.runs import require
 from transexplain.store.schema import run, shard
 from transexplain.store.shard_blocks import first_pending
-from transexplain.types.queue_place import QueuePlace
+from transexplain.types.plans import QueuePlace
 
 _UNPAUSED = run.c.paused.is_(None)
 

@@ -15,13 +15,23 @@ from sqlalchemy import (
     Double,
     ForeignKeyConstraint,
     Integer,
+    MetaData,
     PrimaryKeyConstraint,
     Table,
     Text,
 )
 
 from transexplain.store.columns import AnyText
-from transexplain.store.naming import metadata
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
 
 
 def _text(name: str, about: str, *, null: bool = False) -> Column[Any]:

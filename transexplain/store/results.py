@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, Table, delete, exc, insert, select, type_coerce
 
-from transexplain import remote_files
 from transexplain.environment import saved_here
 from transexplain.errors import FencedError, TransExplainError
+from transexplain.files import remote_files
 from transexplain.store import sink_files
 from transexplain.store.columns import pack_json
 from transexplain.store.database import Database, plan_for_any_run, raw_connection

@@ -12,14 +12,13 @@ from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, s
 
 from transexplain.environment import planned_here
 from transexplain.errors import ConfigurationError
-from transexplain.parsing import UnreadableError, read_json
-from transexplain.store import shard_blocks, sink_folders
+from transexplain.store import shard_blocks, sink_files
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.schema import run, shard
+from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.observer import Caution
-from transexplain.types.plans import AuditPlan, AuditRun, RunState, Shard
-from transexplain.types.queue_place import NO_PREFERENCE, QueuePlace
+from transexplain.types.plans import NO_PREFERENCE, AuditPlan, AuditRun, QueuePlace, RunState, Shard
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -314,7 +313,7 @@ def finalise(db: Database, run_id: str) -> bool:
             .values(state="done", finished=DatabaseTime())
         )
     if done.rowcount == 1:
-        sink_folders.close(db, run_id)
+        sink_files.close(db, run_id)
     return done.rowcount == 1
 
 
@@ -355,7 +354,7 @@ def cancel(db: Database, run_id: str) -> bool:
             .where(shard.c.run_id == run_id, shard.c.state.in_(("queued", "running")))
             .values(state="cancelled", lease_until=None)
         )
-    sink_folders.close(db, run_id)
+    sink_files.close(db, run_id)
     return True
 
 

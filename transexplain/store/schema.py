@@ -27,8 +27,7 @@ from sqlalchemy import (
 )
 
 from transexplain.store.columns import AnyText, JsonText, PackedJson
-from transexplain.store.naming import metadata
-from transexplain.store.result_tables import RESULT_TABLES
+from transexplain.store.result_tables import RESULT_TABLES, metadata
 
 __all__ = ["PARTITIONED", "RESULT_TABLES", "metadata"]
 

@@ -17,7 +17,7 @@ from transexplain.errors import DamagedRowError
 from transexplain.store import parts, shard_blocks, sink_files
 from transexplain.store.columns import json_of
 from transexplain.store.database import Database, plan_for_any_run
-from transexplain.store.recorded import RecordedShard, recorded_shards
+from transexplain.store.noteworthy import RecordedShard, recorded_shards
 from transexplain.store.rows import Row
 from transexplain.store.schema import item, result_file, result_part, run, shard, shard_aggregate
 

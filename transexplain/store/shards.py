@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 
 from transexplain.errors import DatabaseError
-from transexplain.store import shard_blocks, sink_files, sink_folders
+from transexplain.store import shard_blocks, sink_files
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.leases import (
@@ -114,7 +114,7 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool], files_lost: bo
             )
             forget(connection, run_id)  # what was said of it before
     if count:
-        sink_folders.reopen(db, run_id)
+        sink_files.reopen(db, run_id)
     return count
 
 

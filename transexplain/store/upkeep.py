@@ -2,43 +2,240 @@
 runs.
 """
 
+import random
 import sqlite3
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Column,
     Connection,
     Select,
     Table,
+    bindparam,
     delete,
+    exc,
     exists,
     func,
+    literal,
+    or_,
     select,
     text,
     union,
     update,
 )
 
-from transexplain.atomic_write import atomic_file
 from transexplain.errors import ConfigurationError, DatabaseError, ObjectStoreError
-from transexplain.store import partitions, sink_folders
+from transexplain.files.atomic_write import atomic_file
+from transexplain.store import sink_files
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
-from transexplain.store.partitions import Month
+from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.store.schema import (
+    PARTITIONED,
     fire_delivery,
+    form_key,
     item,
+    metadata,
+    pending_shards,
+    result_file,
     result_part,
     run,
     schedule,
     schedule_fire,
+    schedule_receiver,
     shard,
 )
 from transexplain.store.sink_files import sink_of
 from transexplain.types.plans import Sink
+
+#: less than the second after which PostgreSQL looks for a deadlock: it is ours to give way
+_LOCK_MILLISECONDS = 500
+_LOCK_TRIES = 60
+_MAINTENANCE_LOCK = 7_283_469_120_452  # any fixed number other than that of upgrades
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Month:
+    """A month of run ids: `YYYYMM`, which is also the lower bound of its partitions."""
+
+    name: str
+
+    @property
+    def next(self) -> "Month":
+        """The month after, whose name is the (exclusive) upper bound."""
+        year, month = int(self.name[:4]), int(self.name[4:])
+        return Month(f"{year + month // 12:04d}{month % 12 + 1:02d}")
+
+
+def this_month(connection: Connection) -> Month:
+    """The month that it is by the database's clock, in UTC."""
+    now = connection.execute(DatabaseTime().select()).scalar_one()
+    return Month(f"{datetime.fromtimestamp(now, UTC):%Y%m}")
+
+
+def supported(db: Database) -> bool:
+    """Whether the database has partitions: PostgreSQL has, SQLite has not."""
+    return db.engine.name == "postgresql"
+
+
+def months(connection: Connection) -> list[Month]:
+    """Months that have partitions, oldest first."""
+    found = connection.execute(
+        text(
+            "SELECT substr(relname, 6) FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
+            "WHERE inhparent = CAST('item' AS regclass) AND relname ~ '^item_[0-9]{6}$'"
+        )
+    )
+    return sorted(map(Month, found.scalars()))
+
+
+def maintain(db: Database, ahead: int = 3) -> list[Month]:
+    """Make the partitions that are missing of this month, the next `ahead`, and of every run.
+
+    Rows that the default partition took meanwhile are moved, all in one transaction; concurrent
+    callers queue up, the later ones find nothing to do. Returns the months made, none on SQLite.
+    Raises ConfigurationError where the role does not own the tables, DatabaseError where workers
+    keep them busy all the time.
+    """
+    if not supported(db):
+        return []
+    with db.read() as connection:
+        if not _missing(connection, ahead):
+            return []
+        require_owner(connection)
+
+    def make(connection: Connection) -> list[Month]:
+        missing = _missing(connection, ahead)
+        for month in missing:
+            _make(connection, month)
+        return missing
+
+    return exclusively(db, make)
+
+
+def exclusively(db: Database, work: Callable[[Connection], Value]) -> Value:
+    """What `work` returns in a transaction that has the tables of results for itself.
+
+    Each attempt to lock waits only briefly and is repeated: a waiting lock blocks every worker
+    behind it. Raises DatabaseError where no attempt succeeds.
+    """
+    from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+    for _ in range(_LOCK_TRIES):
+        try:
+            with db.translated(), db.engine.begin() as connection:
+                _lock(connection)
+                return work(connection)
+        except DatabaseError as error:
+            cause = error.__cause__
+            busy = isinstance(cause, exc.DBAPIError) and isinstance(
+                cause.orig, (LockNotAvailable, DeadlockDetected)
+            )
+            if not busy:
+                raise
+        time.sleep(random.uniform(0.05, 0.5))
+    raise DatabaseError(
+        f"database {db.name}: its tables of results were busy the whole time; nothing was changed. "
+        "Call again when fewer workers write."
+    )
+
+
+def drop(connection: Connection, month: Month) -> int:
+    """Drop the month's partitions with all that is in them; returns their size in bytes.
+
+    Call it inside `exclusively`, and only where no run of the month is to stay.
+    """
+    parts = [f"{table}_{month.name}" for table in PARTITIONED]
+    size = sum(_size(connection, part) for part in parts)
+    for part in parts[1:]:
+        connection.execute(text(f"DROP TABLE {part}"))
+    # the detached part is compared with the rows that could still refer to it: by index, where
+    # the planner might read what all other months hold
+    for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
+        connection.execute(text(f"SET LOCAL {setting} TO off"))
+    connection.execute(text(f"ALTER TABLE item DETACH PARTITION {parts[0]}"))
+    connection.execute(text(f"DROP TABLE {parts[0]}"))
+    return size
+
+
+def require_owner(connection: Connection) -> None:
+    """Raise ConfigurationError unless the role may change the tables (PostgreSQL)."""
+    owner, ours = connection.execute(
+        text(
+            "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') "
+            "FROM pg_class WHERE oid = CAST('item' AS regclass)"
+        )
+    ).one()
+    if not ours:
+        raise ConfigurationError(
+            f"the tables belong to the role {owner!r}, and only it may do this: "
+            "set TRANSEXPLAIN_DATABASE_URL or --db to a URL with that role"
+        )
+
+
+def _lock(connection: Connection) -> None:
+    """In the order in which `results.save` takes them; keys of new partitions lock `shard`, too."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)").bindparams(key=_MAINTENANCE_LOCK))
+    connection.execute(text(f"SET LOCAL lock_timeout TO {_LOCK_MILLISECONDS}"))
+    connection.execute(text("LOCK TABLE run, shard IN SHARE ROW EXCLUSIVE MODE"))
+    connection.execute(text(f"LOCK TABLE {', '.join(PARTITIONED)} IN ACCESS EXCLUSIVE MODE"))
+    connection.execute(text("SET LOCAL lock_timeout TO 0"))
+
+
+def _missing(connection: Connection, ahead: int) -> list[Month]:
+    wanted = {*_ahead(this_month(connection), ahead), *_of_runs(connection)}
+    return sorted(wanted - set(months(connection)))
+
+
+def _ahead(month: Month, count: int) -> Iterator[Month]:
+    for _ in range(count + 1):
+        yield month
+        month = month.next
+
+
+def _of_runs(connection: Connection) -> Iterable[Month]:
+    found = connection.execute(
+        text(
+            "SELECT DISTINCT substr(id, 1, 6) FROM run "
+            "WHERE id ~ '^20[2-9][0-9](0[1-9]|1[0-2])[0-9]{2}-' AND id >= '2026'"
+        )
+    )
+    return map(Month, found.scalars())
+
+
+def _make(connection: Connection, month: Month) -> None:
+    bounds = {"low": month.name, "high": month.next.name}
+
+    def run(statement: str, values: dict[str, Any] | None = None) -> None:
+        connection.execute(text(statement), values or {})
+
+    # items last: deleting one deletes what belongs to it
+    for table in reversed(PARTITIONED):
+        part = f"{table}_{month.name}"
+        run(f"CREATE TABLE {part} (LIKE {table} INCLUDING ALL)")
+        run(
+            f"WITH moved AS (DELETE FROM {table}_default WHERE run_id >= :low AND run_id < :high "
+            f"RETURNING *) INSERT INTO {part} SELECT * FROM moved",
+            bounds,
+        )
+    for table in PARTITIONED:
+        run(
+            f"ALTER TABLE {table} ATTACH PARTITION {table}_{month.name} "
+            f"FOR VALUES FROM ('{month.name}') TO ('{month.next.name}')"
+        )
+
+
+def _size(connection: Connection, table: str) -> int:
+    query = text("SELECT pg_total_relation_size(CAST(:name AS regclass))").bindparams(name=table)
+    return int(connection.execute(query).scalar_one())
+
 
 _ROWS = 5_000  # items of one transaction: SQLite has one writer, and workers wait for it
 _SHARDS = 20  # whose parts one transaction deletes
@@ -93,9 +290,9 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
     kept: dict[str, str] = {}
     dropped: list[Month] = []
     freed = 0
-    if partitions.supported(db):
+    if supported(db):
         with db.read() as connection:
-            partitions.require_owner(connection)
+            require_owner(connection)
         _delete_each(db, old_runs(db, older_than, keep_last), gone, kept, with_sinks=True)
         with db.read() as connection:
             past = _past(connection)
@@ -109,7 +306,7 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
                 freed += done.freed
     left = [one for one in old_runs(db, older_than, keep_last) if one.id not in kept]
     _delete_each(db, left, gone, kept)
-    files, away = _of_sinks(db, sink_folders.tidy)
+    files, away = _of_sinks(db, sink_files.tidy)
     reasons = [f"run {run_id}: {reason}" for run_id, reason in (away | kept).items()]
     return PruneResult(runs=gone, months=dropped, freed=freed, files=len(files), kept=reasons)
 
@@ -137,7 +334,7 @@ def _delete_each(
 
 def stray_files(db: Database) -> tuple[list[str], dict[str, str]]:
     """URLs of files of sinks that no run refers to; run -> why its folder cannot be looked into."""
-    return _of_sinks(db, sink_folders.garbage)
+    return _of_sinks(db, sink_files.garbage)
 
 
 def _of_sinks(
@@ -222,8 +419,8 @@ def _items(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
 
 def _past(connection: Connection) -> list[Month]:
     """Months with partitions that no new run's id begins with any more."""
-    now = partitions.this_month(connection)
-    return [month for month in partitions.months(connection) if month < now]
+    now = this_month(connection)
+    return [month for month in months(connection) if month < now]
 
 
 def _ids(connection: Connection, month: Month) -> set[str]:
@@ -237,20 +434,20 @@ def _drop_month(
     """Drop a month's partitions and runs; None where one of its runs is needed by now."""
 
     def work(connection: Connection) -> PruneResult | None:
-        if month not in partitions.months(connection):  # another call was faster
+        if month not in months(connection):  # another call was faster
             return None
         old = {one.id: one for one in _old(connection, older_than, keep_last)}
         ids = _ids(connection, month)
         sinks = select(run.c.id).where(run.c.id.in_(ids), run.c.sink.is_not(None)).limit(1)
         if not ids <= old.keys() or connection.execute(sinks).first() is not None:
             return None
-        freed = partitions.drop(connection, month)
+        freed = drop(connection, month)
         inside = (run.c.id >= month.name, run.c.id < month.next.name)
         plan_for_any_run(connection)
         connection.execute(delete(run).where(*inside))
         return PruneResult(runs=[old[one] for one in sorted(ids)], months=[month], freed=freed)
 
-    return partitions.exclusively(db, work)
+    return exclusively(db, work)
 
 
 def _delete(db: Database, old: OldRun, sink: Sink | None = None) -> bool:
@@ -271,7 +468,7 @@ def _delete(db: Database, old: OldRun, sink: Sink | None = None) -> bool:
         )
         stop, shards = connection.execute(last).one()
     if sink is not None:
-        sink_folders.delete(sink, old.id)
+        sink_files.delete(sink, old.id)
     # by their key: following the shards' keys would search all of the run's items for each
     _delete_by(db, old.id, item, item.c.index, range(0, stop or 0, _ROWS))
     _delete_by(db, old.id, result_part, result_part.c.shard, range(0, shards or 0, _SHARDS))
@@ -305,7 +502,7 @@ def size(db: Database) -> int:
         log = db.path.with_name(db.path.name + "-wal")
         return sum(file.stat().st_size for file in (db.path, log) if file.exists())
     with db.read() as connection:
-        if partitions.supported(db):
+        if supported(db):
             query = text(_POSTGRESQL_SIZE).bindparams(names=list(_TABLES))
             return int(connection.execute(query).scalar_one())
         pages = connection.execute(text("PRAGMA page_count")).scalar_one()
@@ -319,11 +516,11 @@ def vacuum(db: Database) -> None:
     makes room for new rows and blocks nobody. Raises DatabaseError where SQLite stays locked,
     ConfigurationError where PostgreSQL's role does not own the tables.
     """
-    if not partitions.supported(db):
+    if not supported(db):
         _vacuum_sqlite(db)
         return
     with db.read() as connection:
-        partitions.require_owner(connection)
+        require_owner(connection)
     alone = db.engine.execution_options(isolation_level="AUTOCOMMIT")
     with db.translated(), alone.connect() as connection:
         for name in _TABLES:
@@ -337,7 +534,7 @@ def backup(db: Database, file: Path) -> int:
     where the file exists or the database is PostgreSQL, which has `pg_dump`; DatabaseError where
     the copy cannot be written or is damaged.
     """
-    if partitions.supported(db):
+    if supported(db):
         raise ConfigurationError(
             "db backup copies SQLite files; of PostgreSQL make one by "
             "`pg_dump --format=custom --file=FILE DATABASE`"
@@ -369,3 +566,81 @@ def _vacuum_sqlite(db: Database) -> None:
             raise DatabaseError(
                 f"database {db.name}: {error}; vacuum it when nobody writes"
             ) from error
+
+
+#: table -> columns that are left out; they may quote items, or hold what is secret
+WITHOUT: Mapping[Table, frozenset[str]] = {
+    **{table: frozenset() for table in RESULT_TABLES},
+    run: frozenset(),
+    pending_shards: frozenset(),
+    shard: frozenset(("error", "traceback", "breadcrumb", "suspects")),
+    result_file: frozenset(),
+    schedule: frozenset(("spec", "error")),
+    schedule_fire: frozenset(),
+    schedule_receiver: frozenset(("address",)),
+    fire_delivery: frozenset(("error",)),
+    form_key: frozenset(),
+}
+_SECRET: Mapping[Table, frozenset[str]] = {
+    schedule: frozenset(("spec",)),
+    schedule_receiver: frozenset(("address",)),
+}
+_VERSION = "alembic_version"  #: what revision the tables are at: `transexplain report` asks
+
+
+def grant_read(db: Database, role: str, *, texts: bool = False) -> None:
+    """Let a PostgreSQL role read the results, and with `texts` every item, too; nothing else.
+
+    What the role itself could read before and these do not name is taken away. Without `texts` the
+    columns of `WITHOUT` are left out; with them what schedules keep secret. Raises
+    ConfigurationError: SQLite, which has no roles; a role that is not there or may write; tables
+    that are another role's.
+    """
+    if not supported(db):
+        raise ConfigurationError(
+            "SQLite has no roles: who may read the file reads all of it. Open it by "
+            "`sqlite3 'file:PATH?mode=ro'`, and keep texts out by privacy.store_text"
+        )
+    with db.begin() as connection:
+        require_owner(connection)
+        _refuse(connection, role)
+        _grant(connection, role, texts=texts)
+
+
+def _refuse(connection: Connection, role: str) -> None:
+    """Raise ConfigurationError for a role that is not there, or that may write."""
+    known = text("SELECT 1 FROM pg_roles WHERE rolname = :role").bindparams(role=role)
+    if connection.execute(known).first() is None:
+        raise ConfigurationError(
+            f"no role {role!r}; make it first: CREATE ROLE {role} LOGIN PASSWORD '...'"
+        )
+    may = func.has_table_privilege
+    name = connection.dialect.identifier_preparer.quote_identifier
+    writes = [
+        may(bindparam("role", role), literal(name(table)), "INSERT, UPDATE, DELETE, TRUNCATE")
+        for table in metadata.tables
+    ]
+    if connection.execute(select(or_(*writes))).scalar_one():
+        raise ConfigurationError(
+            f"the role {role!r} may write to the tables, because it owns them, is a superuser or "
+            "was given the right; make one that only reads"
+        )
+
+
+def _grant(connection: Connection, role: str, *, texts: bool) -> None:
+    quoted = connection.dialect.identifier_preparer.quote_identifier
+    to = quoted(role)
+    schema = quoted(str(connection.execute(text("SELECT current_schema()")).scalar_one()))
+    every = ", ".join(map(quoted, (*metadata.tables, _VERSION)))
+    statements = [
+        f"REVOKE SELECT ON {every} FROM {to}",
+        f"GRANT USAGE ON SCHEMA {schema} TO {to}",
+        f"GRANT SELECT ON {quoted(_VERSION)} TO {to}",
+    ]
+    for table in metadata.tables.values() if texts else WITHOUT:
+        hidden = (_SECRET if texts else WITHOUT).get(table, frozenset())
+        columns = [column.name for column in table.c if column.name not in hidden]
+        some = f" ({', '.join(map(quoted, columns))})" if hidden else ""
+        statements.append(f"GRANT SELECT{some} ON {quoted(table.name)} TO {to}")
+    for statement in statements:
+        connection.exec_driver_sql(statement)

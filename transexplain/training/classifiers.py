@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from transexplain.atomic_write import atomic_folder
 from transexplain.errors import ConfigurationError, ModelLoadError
-from transexplain.local_paths import local_path
+from transexplain.files.atomic_write import atomic_folder
+from transexplain.files.paths import local_path
 from transexplain.models import huggingface, timm_models
 from transexplain.models.assemble import Origin, assemble_image
 from transexplain.models.calling import torch_device
@@ -34,8 +34,7 @@ from transexplain.models.hub import (
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.training.examples import Examples, read_examples
-from transexplain.training.objective import ClassifierObjective
-from transexplain.training.optimisation import parameter_groups, set_dropout
+from transexplain.training.optimisation import ClassifierObjective, parameter_groups, set_dropout
 from transexplain.training.training_plans import FitPlan, TrainingPlan
 
 

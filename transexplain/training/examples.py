@@ -12,9 +12,9 @@ from torch import Tensor
 from transexplain.data.picture_places import open_picture
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DataSourceError
+from transexplain.files.paths import any_path
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.randomness import keyed_number
-from transexplain.remote_paths import any_path
 from transexplain.training.training_plans import digest_of
 from transexplain.types.dataset_labels import label_index, label_mapping, label_remedy
 from transexplain.types.items import Item, ItemFailure

@@ -14,8 +14,7 @@ from transexplain.training.explainer_training import (
     train_explainer,
     write_explainer,
 )
-from transexplain.training.fit_history import FitResult, draw_curves, write_history
-from transexplain.training.fitting import fit
+from transexplain.training.fitting import FitResult, draw_curves, fit, write_history
 from transexplain.training.training_plans import (
     FitObserver,
     FitPlan,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
-from transexplain.parsing import UnreadableError, read_json
+from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.items import Item
 from transexplain.types.token_labels import ANSWER, TaggedEntity, TaggedSpan
 from transexplain.types.tokens import Tokens

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transexplain.errors import TargetError, did_you_mean
-from transexplain.parsing import UnreadableError, read_json
+from transexplain.text.parsing import UnreadableError, read_json
 
 AnswerKind = Literal["next", "token", "contrast", "continuation", "generate"]
 _GENERATED = 16  #: tokens, unless a target says how many

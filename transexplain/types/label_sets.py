@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from transexplain.errors import ConfigurationError, ModelLoadError, did_you_mean
-from transexplain.parsing import UnreadableError, read_json
+from transexplain.text.parsing import UnreadableError, read_json
 
 #: between labels, and for an item without one
 BETWEEN, NO_LABEL = " + ", "(none)"

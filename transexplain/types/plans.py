@@ -4,14 +4,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, get_args, overload
 
 from transexplain.errors import ConfigurationError
-from transexplain.types.filings import ImpactPlan, Scenario
 from transexplain.types.findings import Correction, Practical
 from transexplain.types.items import Attribution, EntityGroup, ItemFailure, ItemOutcome, Mention
 from transexplain.types.label_sets import SeveralLabels, thresholds_of
-from transexplain.types.read_lengths import Join, LongTexts
 from transexplain.types.scores import (
     Approximation,
     EvaluationPlan,
@@ -19,6 +17,89 @@ from transexplain.types.scores import (
     MethodSpec,
     MetricScore,
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuePlace:
+    """What decides whose shard a worker takes next, where several runs wait."""
+
+    priority: int = 0  #: higher first
+    share: float = 1.0  #: above 0: shards in hand are divided by it among runs of one priority
+    most_workers: int | None = None  #: shards in hand at once; None: no cap
+
+
+NO_PREFERENCE = QueuePlace()
+
+
+LongTexts = Literal["truncate", "window", "error"]
+Join = Literal["mean", "sum"]
+
+
+def check_long_texts(
+    long_text: str,
+    *,
+    max_length: int | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    join: str = "mean",
+) -> None:
+    """Raise ConfigurationError for parameters of long texts that contradict each other."""
+    for key, word, known in (("long_text", long_text, LongTexts), ("long_text_join", join, Join)):
+        if word not in get_args(known):
+            raise ConfigurationError(f"{key}={word!r} is none of {', '.join(get_args(known))}")
+    given = {"window": window, "stride": stride, "long_text_join": None if join == "mean" else join}
+    for name, value in given.items():
+        if value is not None and long_text != "window":
+            raise ConfigurationError(
+                f'{name}={value} is for long_text="window", but long_text is "{long_text}"'
+            )
+        if isinstance(value, int) and value < 1:
+            raise ConfigurationError(f"{name}={value} must be at least 1")
+    if window is not None and max_length is not None:
+        raise ConfigurationError(
+            f"window={window} and max_length={max_length} both say how many positions are read at "
+            "once; give one of them"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """One way in which a model may treat people unfairly, as whoever answers for it wrote it down.
+
+    A text that was not given is empty.
+    """
+
+    harm: str
+    affected: str = ""  #: who may suffer it
+    measure: str = ""  #: what would show it
+    threshold: str = ""  #: from which value of the measure on it is not accepted
+    mitigation: str = ""  #: what is done against it
+    owner: str = ""  #: who answers for it
+    review_date: str = ""  #: day on which it is looked at again, YYYY-MM-DD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactPlan:
+    """Which columns hold the categories of people, and which answers are good for them.
+
+    Rates are those of New York City's Local Law 144 (6 RCNY 5-300 and 5-301).
+    """
+
+    favourable: tuple[str, ...]  #: classes or classifications, each looked at by itself
+    sex: str | None = None  #: column of data.meta; None: there is none
+    ethnicity: str | None = None  #: column of data.meta, of race or ethnicity
+    unknown: tuple[str, ...] = ()  #: values that say nothing, besides the empty one
+    exclude_below: float = 0.02  #: share of the items below which a category gets no ratio
+    exclusion_reason: str = ""  #: why such categories are left out
+    data_source: str = ""  #: where the data are from, and how they came about
+    data_date: str = ""  #: day or period that they are of
+    in_use_since: str = ""  #: day on which the model was first used, YYYY-MM-DD
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that there are."""
+        return tuple(one for one in (self.sex, self.ethnicity) if one is not None)
+
 
 Modality = Literal["text", "image", "nodes"]
 #: what a model answers: one of its classes for an item, any of its labels for an item (a sigmoid at

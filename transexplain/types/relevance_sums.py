@@ -1,5 +1,6 @@
 """How near the relevance of explanations comes to the logits they explain, from exact sums."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -71,3 +72,25 @@ def _expansion(values: list[float]) -> list[float]:
     while rest := fsum([*values, *(-one for one in found)]):
         found.append(rest)
     return found
+
+
+_STEP = math.log(1.01)
+_FLOOR = -745.0  # the logarithm of the smallest float is above it, so that no bin is the 0th
+
+
+def bin_of(size: float) -> int:
+    """The number of the bin of a finite `size`, at least 0; larger ones hold larger sizes.
+
+    Bin 0 holds zeros.
+    """
+    return math.ceil((math.log(size) - _FLOOR) / _STEP) if size else 0
+
+
+def outer_edge(place: float) -> float:
+    """The largest size of a number in the bin `place` above 0."""
+    return math.exp(place * _STEP + _FLOOR)
+
+
+def middle(place: int) -> float:
+    """A size of the bin `place`."""
+    return outer_edge(place - 0.5) if place else 0.0

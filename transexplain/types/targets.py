@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import TargetError, did_you_mean
-from transexplain.parsing import UnreadableError, read_json
+from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.items import ResolvedTarget, Target
 from transexplain.types.plans import Classification
 

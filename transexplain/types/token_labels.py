@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ItemError, TargetError
-from transexplain.parsing import UnreadableError, read_json
+from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.items import Item, ResolvedTarget, Target
 from transexplain.types.plans import AT_POSITIONS, Classification, ModelRef
 from transexplain.types.targets import ClassNames

@@ -11,8 +11,14 @@ from scipy.stats import ttest_rel
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import cells_of
 from transexplain.analysis.groups.group_controls import placebo
-from transexplain.analysis.groups.group_splits import PARTS, Split, splits, with_reversals
-from transexplain.analysis.groups.group_table import Rules, group_table
+from transexplain.analysis.groups.group_table import (
+    PARTS,
+    Rules,
+    Split,
+    group_table,
+    splits,
+    with_reversals,
+)
 from transexplain.types.findings import GroupStatistic
 
 

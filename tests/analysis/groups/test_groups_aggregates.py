@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from plain_records import new_outcome
 from store_samples import make_outcome, make_plan
 
-from transexplain.analysis.groups import text_repeats
+from transexplain.analysis.groups import text_totals
 from transexplain.analysis.groups.merged_aggregates import merged_aggregates
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
-from transexplain.analysis.groups.text_repeats import TextRepeats
+from transexplain.analysis.groups.text_totals import TextRepeats
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditPlan, PrivacyPlan
@@ -258,7 +258,7 @@ def test_all_texts_are_counted_however_shards_are_cut_and_merged() -> None:
 
 
 def test_of_many_all_items_of_a_text_are_drawn_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_repeats, "DRAWN", ROWS // 4)
+    monkeypatch.setattr(text_totals, "DRAWN", ROWS // 4)
     whole = merged_aggregates(one.to_json() for one in shards(listed(), 500)).repeats
     sizes = sorted(whole.texts.values())
     assert set(sizes) == {1, 2, 50}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.analysis.groups.entity_totals import ROW_WIDTH, EntityTotals, Stratum
-from transexplain.analysis.groups.exact_columns import packed
+from transexplain.analysis.groups.exact_totals import packed
 from transexplain.analysis.groups.group_cells import by_group, cell_of
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.errors import ConfigurationError

@@ -13,7 +13,7 @@ from test_groups_aggregates import image, outcome, text
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.class_totals import ALL, GapTotals
-from transexplain.analysis.groups.exact_columns import (
+from transexplain.analysis.groups.exact_totals import (
     ExactColumn,
     integers,
     limbs_of,

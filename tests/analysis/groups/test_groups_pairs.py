@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.analysis.groups.lexicon import load_lexicon
-from transexplain.analysis.groups.swap_pairs import SHIPPED, Partners, checked_pairs, load_pairs
+from transexplain.analysis.groups.lexicon import (
+    SHIPPED,
+    Partners,
+    checked_pairs,
+    load_lexicon,
+    load_pairs,
+)
 from transexplain.errors import LexiconError
 from transexplain.types.items import EntityGroup
 

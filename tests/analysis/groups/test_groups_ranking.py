@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from entity_samples import totals_of
 
-from transexplain.analysis.groups.entity_ranking import FEWEST, mean_variances, rankings, shrink
+from transexplain.analysis.groups.group_table import FEWEST, mean_variances, rankings, shrink
 
 
 def test_an_entity_seen_once_does_not_lead() -> None:

@@ -185,7 +185,7 @@ def test_a_recogniser_is_opened_once_while_it_stays_as_it_is(tmp_path, monkeypat
         opened.append(types)
         return Recogniser(find=lambda _: [], types=("A", "B"), name="n", digest=f"{len(opened)}")
 
-    monkeypatch.setattr("transexplain.analysis.groups.spacy_recogniser.open_spacy", counted)
+    monkeypatch.setattr("transexplain.analysis.groups.entity_recogniser.open_spacy", counted)
     (tmp_path / "config.cfg").write_text("1")
     source = f"spacy:{tmp_path}"
     plan = planned_recogniser(source, None)

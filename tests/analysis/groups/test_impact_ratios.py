@@ -20,8 +20,14 @@ from transexplain.analysis.groups.impact_ratios import (
     impact_answers,
 )
 from transexplain.errors import ConfigurationError, TargetError
-from transexplain.types.filings import ImpactPlan
-from transexplain.types.plans import AuditPlan, Classification, DatasetRef, ModelRef, PrivacyPlan
+from transexplain.types.plans import (
+    AuditPlan,
+    Classification,
+    DatasetRef,
+    ImpactPlan,
+    ModelRef,
+    PrivacyPlan,
+)
 
 CLASSES = ("no", "yes")
 YES = Answer(name="yes", plus=(1,), minus=(0,))

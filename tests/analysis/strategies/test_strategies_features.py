@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from report_samples import image_attribution, text_attribution, tokens_of
 
-from transexplain.analysis.strategies.explanation_features import CELLS, gather, pooled, word_types
+from transexplain.analysis.strategies.discover_strategies import CELLS, gather, pooled, word_types
 
 
 def test_pooling_adds_up_neighbours_and_normalises() -> None:

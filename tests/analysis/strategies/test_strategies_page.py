@@ -14,8 +14,13 @@ from test_strategies_discover import picture_run
 
 from transexplain.analysis.strategies.discover_strategies import discover
 from transexplain.reports import STRATEGY_REPORTS
-from transexplain.reports.strategies_page import render, schema
-from transexplain.reports.strategies_report import StrategyReport, percent, strategy_report
+from transexplain.reports.strategies_report import (
+    StrategyReport,
+    percent,
+    render,
+    schema,
+    strategy_report,
+)
 from transexplain.store.database import Database
 from transexplain.types.plans import ModelRef
 

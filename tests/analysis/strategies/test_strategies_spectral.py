@@ -6,7 +6,7 @@ from scipy.linalg import eigvalsh
 from sklearn.metrics import adjusted_rand_score
 
 from transexplain.analysis.strategies import discover_strategies, spectral
-from transexplain.analysis.strategies.explanation_features import Sample
+from transexplain.analysis.strategies.discover_strategies import Sample
 
 
 def blobs(sizes: tuple[int, ...], distance: float, seed: int, width: int = 12) -> tuple:

@@ -6,7 +6,7 @@ from benches import ScriptedBench, bench_of, case_of, explained
 from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
-from transexplain.evaluating.metrics.class_sensitivity import (
+from transexplain.evaluating.metrics.map_metrics import (
     class_sensitivity,
     class_sensitivity_scores,
     sensitivity_between,

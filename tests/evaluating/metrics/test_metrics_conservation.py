@@ -9,7 +9,7 @@ from benches import bench_of, case_of, explained
 from tiny_models import bert, text_items, vit, wordpiece
 
 import transexplain as te
-from transexplain.evaluating.metrics.conservation import conservation, ledger_gap
+from transexplain.evaluating.metrics.map_metrics import conservation, ledger_gap
 from transexplain.models.loaded_model import LoadedModel
 
 ITEMS = text_items("a nice unbelievably good film", "x e - good film", "good")

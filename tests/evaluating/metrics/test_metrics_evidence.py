@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from evidence_cases import picture_case, text_case
 
-from transexplain.evaluating.metrics.rationale_regions import marked, oracle
+from transexplain.evaluating.metrics.rationale import marked, oracle
 
 LEFT_HALF = np.array([[1, 0], [1, 0]], dtype=bool)
 

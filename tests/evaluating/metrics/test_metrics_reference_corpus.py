@@ -15,12 +15,14 @@ from test_metrics_token_overlap import case_of_words
 from orchestrator.spec.evaluation_section import EvaluationSection
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Case
-from transexplain.evaluating.metrics.reference_corpus import (
+from transexplain.evaluating.metrics.token_overlap import (
+    COUNTS,
     DOCUMENT,
+    overlap,
     planned_reference,
     rarity_in,
+    token_overlap,
 )
-from transexplain.evaluating.metrics.token_overlap import COUNTS, overlap, token_overlap
 
 needs_wordfreq = pytest.mark.skipif(
     importlib.util.find_spec("wordfreq") is None,

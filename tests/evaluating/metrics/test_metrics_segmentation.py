@@ -6,8 +6,8 @@ import torch
 from evidence_cases import picture_case
 
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.metrics.pointing import pointing_game
-from transexplain.evaluating.metrics.rationale_regions import oracle
+from transexplain.evaluating.metrics.map_metrics import pointing_game
+from transexplain.evaluating.metrics.rationale import oracle
 from transexplain.evaluating.metrics.segmentation import (
     _pixels,
     pixel_accuracy,

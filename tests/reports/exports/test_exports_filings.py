@@ -11,8 +11,7 @@ from report_samples import Visible, explained_text, stored_run
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports.export_run import export
 from transexplain.store.database import Database
-from transexplain.types.filings import ImpactPlan, Scenario
-from transexplain.types.plans import ModelRef
+from transexplain.types.plans import ImpactPlan, ModelRef, Scenario
 
 HOSTILE = "a|b <img src=x> **d** [e](http://f) @everyone"
 PLAN = ImpactPlan(

@@ -22,9 +22,8 @@ from transexplain.reports.exports.export_run import export
 from transexplain.reports.summary import summarise
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.types.filings import ImpactPlan
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import Matching
+from transexplain.types.plans import ImpactPlan, Matching
 from transexplain.types.scores import MetricSpec
 
 SECRET = "zyxhaldane"

@@ -13,7 +13,7 @@ from transexplain.reports.exports import annex_iv, markdown, model_card
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.phrasing import markdown_text
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.failed_items import FailureExample, FailureKind
+from transexplain.reports.sections.item_fates import FailureExample, FailureKind
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, convert
 
-from transexplain.analysis.groups.exact_columns import MOST_LIMBS
+from transexplain.analysis.groups.exact_totals import MOST_LIMBS
 from transexplain.errors import ConfigurationError
 
 _Count = Annotated[int, Meta(ge=0)]

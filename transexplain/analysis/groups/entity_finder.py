@@ -20,8 +20,8 @@ from transexplain.analysis.groups.mention_matching import (
     within_texts,
 )
 from transexplain.analysis.groups.word_pieces import pieces
-from transexplain.error_frames import traceback_of
 from transexplain.errors import ItemError
+from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import (
     Ambiguity,
     Annotation,

@@ -5,25 +5,30 @@ model is ever downloaded: what is not there is an error with the remedy.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transexplain.data.source_files import file_digest
 from transexplain.errors import ConfigurationError, ItemError, did_you_mean
-from transexplain.local_paths import local_path
-from transexplain.registry import Registry
+from transexplain.files.paths import local_path
+from transexplain.registry import Registry, require
+from transexplain.text.parsing import read_json
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import RecogniserPlan
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
 
 #: kind -> `module:function` that opens what the rest of a recogniser's name says
 RECOGNISERS = Registry(
     "entity recogniser",
     {
-        "spacy": "transexplain.analysis.groups.spacy_recogniser:open_spacy",
-        "gliner": "transexplain.analysis.groups.gliner_recogniser:open_gliner",
+        "spacy": "transexplain.analysis.groups.entity_recogniser:open_spacy",
+        "gliner": "transexplain.analysis.groups.entity_recogniser:open_gliner",
     },
 )
 #: how the source of a group begins whose mentions a recogniser finds
@@ -254,7 +259,7 @@ def entity_recogniser(
 
 def _function(source: str) -> Recogniser:
     """A marked function of a module that the operator allows: to import one is to run it."""
-    from transexplain.privacy import allowed_module
+    from transexplain.text.privacy import allowed_module
 
     module_name, _, attribute = source.partition(":")
     module = allowed_module(module_name, "groups.recogniser", MODULES)
@@ -269,3 +274,144 @@ def _function(source: str) -> Recogniser:
     types, version = mark
     digest = hashlib.sha256(version.encode()).hexdigest() if version else ""
     return Recogniser(find=found, types=types, name=f"{source} {version}".strip(), digest=digest)
+
+
+#: files that are pickles, which run code when they are read
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+
+
+def open_gliner(where: str, types: tuple[str, ...]) -> Recogniser:
+    """Open the model; raises ConfigurationError where GLiNER, the folder or the types are missing.
+
+    Weights are read from safetensors alone, and nothing is fetched.
+    """
+    folder = _gliner_folder(where)
+    if not types:
+        raise ConfigurationError(
+            "groups.recogniser: a GLiNER model finds what it is asked for; name it: "
+            "groups.entity_types: [person, country]"
+        )
+    try:
+        import gliner
+    except ImportError:
+        raise ConfigurationError(
+            "groups.recogniser: gliner is not installed; `pip install gliner`, on every worker too"
+        ) from None
+
+    try:
+        model = gliner.GLiNER.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # noqa: BLE001 - its parts may raise anything
+        raise ConfigurationError(
+            f"groups.recogniser: the GLiNER model {where} cannot be loaded "
+            f"({type(error).__name__}: {error})"
+        ) from None
+    labels = list(types)
+
+    def found(answers: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+        return [(int(one["start"]), int(one["end"]), str(one["label"])) for one in answers]
+
+    return Recogniser(
+        find=lambda text: found(model.predict_entities(text, labels)),
+        find_together=lambda texts: map(found, model.inference(list(texts), labels)),
+        types=types,
+        name=f"GLiNER {getattr(gliner, '__version__', '?')}, {folder.name}",
+        digest=folder_digest(folder),
+    )
+
+
+def _gliner_folder(where: str) -> Path:
+    """The folder of a model with safetensors alone; raises ConfigurationError."""
+    folder = local_path(where)
+    if not (folder / "gliner_config.json").is_file():
+        raise ConfigurationError(
+            f"groups.recogniser: {where} is no folder of a GLiNER model: it has no "
+            "gliner_config.json. Nothing is downloaded here: save one with "
+            "`GLiNER.save_pretrained(FOLDER, safe_serialization=True)`, for every worker"
+        )
+    if not (folder / "model.safetensors").is_file() or any(
+        one for pattern in _PICKLES for one in folder.glob(pattern)
+    ):
+        raise ConfigurationError(
+            f"groups.recogniser: {where} must have its weights in model.safetensors and no "
+            f"pickles ({', '.join(_PICKLES)}); save it with safe_serialization=True"
+        )
+    if not _config(folder / "gliner_config.json").get("encoder_config"):
+        raise ConfigurationError(
+            f"groups.recogniser: the gliner_config.json of {where} has no encoder_config, which "
+            "would be fetched; save the model once more with `save_pretrained` of a current gliner"
+        )
+    return folder
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        found = read_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"groups.recogniser: {path} cannot be read: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def open_spacy(where: str, _types: tuple[str, ...]) -> Recogniser:
+    """Open the pipeline; an entity's id (of an EntityRuler's pattern) is its name.
+
+    A package has to be one that declares itself a spaCy pipeline, so that no other is imported.
+    Raises ConfigurationError where spaCy or the pipeline is missing, or it finds no entities.
+    """
+    require("spacy", "ner")
+    import spacy
+
+    folder = _spacy_folder(where)
+    try:
+        language = spacy.load(folder)
+    except Exception as error:  # noqa: BLE001 - its parts may raise anything
+        raise ConfigurationError(
+            f"groups.recogniser: the spaCy pipeline {where} cannot be loaded "
+            f"({type(error).__name__}: {error}); was it made by another version of spaCy?"
+        ) from None
+    finding = [
+        name for name in language.pipe_names if "doc.ents" in language.get_pipe_meta(name).assigns
+    ]
+    labels = (label for name in finding for label in language.pipe_labels.get(name, ()))
+    types = tuple(dict.fromkeys(labels))
+    if not types:
+        raise ConfigurationError(
+            f"groups.recogniser: the spaCy pipeline {where} finds no entities: of its parts "
+            f"({', '.join(language.pipe_names) or 'none'}) none has labels of entities"
+        )
+
+    def found(document: "Doc") -> list[tuple[int, int, str, str]]:
+        return [(one.start_char, one.end_char, one.label_, one.ent_id_) for one in document.ents]
+
+    meta = language.meta
+    name = f"spaCy {spacy.__version__}, {meta['lang']}_{meta['name']} {meta['version']}"
+    return Recogniser(
+        find=lambda text: found(language(text)),
+        find_together=lambda texts: map(found, language.pipe(texts)),
+        types=types,
+        name=name,
+        digest=folder_digest(folder),
+    )
+
+
+def _spacy_folder(where: str) -> Path:
+    """The folder of a pipeline or of its package; raises ConfigurationError."""
+    import spacy.util
+
+    folder = local_path(where)
+    if folder.is_dir():
+        if not (folder / "config.cfg").is_file():
+            raise ConfigurationError(
+                f"groups.recogniser: {where} is no spaCy pipeline: it has no config.cfg; name the "
+                "folder that `nlp.to_disk` wrote"
+            )
+        return folder
+    installed = sorted(spacy.util.get_installed_models())
+    if where not in installed:
+        raise ConfigurationError(
+            f"groups.recogniser: there is no folder {where}, and no spaCy pipeline of this name is "
+            f"installed (installed: {', '.join(installed) or 'none'}). Nothing is downloaded here: "
+            f"`python -m spacy download {where}` installs one, on every worker too"
+        )
+    package = Path(spacy.util.get_package_path(where))
+    # the pipeline lies in a folder with its version, within the package
+    return next((path.parent for path in sorted(package.glob("*/config.cfg"))), package)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
     Counts,
@@ -14,6 +13,8 @@ from transexplain.analysis.groups.exact_totals import (
     Histogram,
     exact,
     merge_each,
+    packed,
+    unpacked_rows,
 )
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Mention

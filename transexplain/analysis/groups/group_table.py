@@ -6,14 +6,23 @@ tested.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtri
+
+from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import (
     Cell,
     PlanReference,
     Reference,
+    by_class,
+    cell_of,
     cells_of,
     references_of,
 )
@@ -308,3 +317,319 @@ def _judged(one: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
     found = judge(one.estimate, p, rules.practical, both=one.both)
     reason = one.why or found.reason
     return replace(one.row, adjusted_p=p, verdict=found.verdict, reason=reason)
+
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shrunken:
+    """Means of entities, shrunk towards the mean of all; more where there are fewer mentions."""
+
+    mean: _Array  #: (entities,), posterior means, in the unit of what was given
+    low: _Array  #: (entities,), 95 % intervals
+    high: _Array
+    centre: float  #: of all entities
+    spread: float  #: standard deviation of true means between entities
+
+
+def shrink(means: Sequence[float], variances: Sequence[float]) -> Shrunken:
+    """Posterior of each entity's true mean under a normal prior that all entities estimate.
+
+    Args:
+        means: of each entity's mentions.
+        variances: squared standard error of each mean, above 0.
+
+    The spread between entities is Paule and Mandel's (1982) estimate; the posterior is that of
+    the normal-normal model (Efron and Morris 1975). Intervals add the uncertainty of the centre
+    (Morris 1983, without the term for the spread's). Raises ValueError for a variance of 0.
+    """
+    x, v = np.asarray(means, float), np.asarray(variances, float)
+    if np.any(v <= 0.0):
+        raise ValueError("a mean without sampling variance cannot be shrunk")
+    between = _paule_mandel(x, v)
+    weights = 1.0 / (v + between)
+    centre = float(np.sum(weights * x) / np.sum(weights))
+    kept = between / (between + v)
+    mean = centre + kept * (x - centre)
+    variance = kept * v + (1.0 - kept) ** 2 / np.sum(weights)
+    half = ndtri(0.975) * np.sqrt(variance)
+    return Shrunken(
+        mean=mean, low=mean - half, high=mean + half, centre=centre, spread=float(np.sqrt(between))
+    )
+
+
+def mean_variances(
+    mentions: Sequence[int], means: Sequence[float], squares: Sequence[float]
+) -> list[float] | None:
+    """Squared standard errors of entities' means, from one variance of mentions for all.
+
+    Args:
+        mentions: per entity.
+        means: per entity.
+        squares: per entity, sums of squared relevance of its mentions.
+
+    None where no entity was mentioned twice or its mentions never differ: nothing is known of
+    their variance then.
+    """
+    n, x = np.asarray(mentions, float), np.asarray(means, float)
+    freedom = float(np.sum(n - 1.0))
+    within = float(np.sum(np.maximum(np.asarray(squares, float) - n * x**2, 0.0)))
+    if freedom == 0.0 or within <= 0.0:
+        return None
+    return [float(one) for one in within / freedom / n]
+
+
+def _paule_mandel(x: _Array, v: _Array) -> float:
+    """The variance between entities at which the weighted squares have their expected sum."""
+
+    def excess(between: float) -> float:
+        weights = 1.0 / (v + between)
+        centre = np.sum(weights * x) / np.sum(weights)
+        return float(np.sum(weights * (x - centre) ** 2)) - (len(x) - 1)
+
+    if len(x) < 2 or excess(0.0) <= 0.0:
+        return 0.0
+    return float(brentq(excess, 0.0, float(np.var(x)) * len(x) + float(v.max())))
+
+
+FEWEST = 10  #: entities; the spread between fewer is not known well enough
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankedEntity:
+    """One entity for one target and class, and what is believed of its mean."""
+
+    groups: tuple[str, ...]
+    entity: str
+    mentions: int
+    documents: int
+    mean: float  #: over its mentions, in the unit
+    shrunken: float  #: shrunk towards the mean of all entities
+    interval: tuple[float, float]  #: 95 %, of the shrunken mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranking:
+    """All entities for one target and class, highest shrunken mean first."""
+
+    target: str
+    class_name: str
+    centre: float  #: of all entities
+    spread: float  #: standard deviation between entities beyond chance
+    entities: tuple[RankedEntity, ...]
+    omitted: int = 0  #: entities between the highest and the lowest that are shown
+
+    def ends(self, each: int) -> "Ranking":
+        """The same with only the `each` highest and lowest."""
+        if len(self.entities) <= 2 * each:
+            return self
+        kept = (*self.entities[:each], *self.entities[-each:])
+        return replace(self, entities=kept, omitted=len(self.entities) - len(kept))
+
+
+def rankings(totals: EntityTotals) -> list[Ranking]:
+    """One ranking per (target, class) in which enough entities were mentioned, sorted by these.
+
+    Means are shrunk by empirical Bayes, see `shrinkage.shrink`; an entity of several groups is
+    ranked once.
+    """
+    found = (_ranking(key, totals.rows(strata)) for key, strata in by_class(totals).items())
+    return [one for one in found if one is not None]
+
+
+def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> Ranking | None:
+    groups: dict[str, list[str]] = {}
+    single: dict[str, EntityRow] = {}
+    for row in rows:
+        groups.setdefault(row.entity, []).append(row.group)
+        single.setdefault(row.entity, row)
+    once = list(single.values())
+    if len(once) < FEWEST:
+        return None
+    means = [row.mean for row in once]
+    variances = mean_variances([row.mentions for row in once], means, [row.squares for row in once])
+    if variances is None:
+        return None
+    believed = shrink(means, variances)
+    ranked = [
+        RankedEntity(
+            groups=tuple(groups[row.entity]),
+            entity=row.entity,
+            mentions=row.mentions,
+            documents=row.documents,
+            mean=row.mean,
+            shrunken=float(mean),
+            interval=(float(low), float(high)),
+        )
+        for row, mean, low, high in zip(
+            once, believed.mean, believed.low, believed.high, strict=True
+        )
+    ]
+    return Ranking(
+        target=key[0],
+        class_name=key[1],
+        centre=believed.centre,
+        spread=believed.spread,
+        entities=tuple(sorted(ranked, key=lambda one: (-one.shrunken, one.entity))),
+    )
+
+
+SplitBy = Literal["predicted class", "label", "slice"]
+PARTS = 12  #: of a split that are shown, those with the most mentions
+
+RIGHT, WRONG = "right", "wrong"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The group table of some of the items."""
+
+    value: str  #: predicted class; right or wrong; or what the metadata column holds
+    rows: tuple[GroupStatistic, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reversal:
+    """A difference whose sign is the other one in every part that could be compared.
+
+    Where neither it nor that of any part exceeds the practical size, nothing turned around.
+    """
+
+    group: str
+    target: str
+    class_name: str
+    overall: float  #: difference, in the unit
+    parts: Mapping[str, float]  #: value -> difference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """All parts of one way to split; their comparisons are one family, p is adjusted within."""
+
+    by: SplitBy
+    parts: tuple[Part, ...]
+    omitted: int  #: parts with fewer mentions than those shown
+    reversals: tuple[Reversal, ...]
+
+    def apart(self, overall: Iterable[GroupStatistic]) -> Iterator[tuple[str, GroupStatistic]]:
+        """(value, row) where the verdict of a part differs from that of all items together.
+
+        A part that is inconclusive or suppressed has fewer entities, so that is no contradiction.
+        """
+        known = {_key(row): row.verdict for row in overall}
+        for part in self.parts:
+            for row in part.rows:
+                decided = row.verdict in ("difference", "equivalent")
+                if decided and row.verdict != known.get(_key(row)):
+                    yield part.value, row
+
+
+def splits(
+    totals: EntityTotals, overall: Sequence[GroupStatistic], rules: Rules
+) -> tuple[Split, ...]:
+    """Every split in which a target and class has at least two parts.
+
+    A target and class with one part only (predicted classes of the target `predicted`) would be
+    compared a second time and is left out; so are items without a label, or without the slice's
+    column. The same rules judge.
+
+    Args:
+        totals: of the run.
+        overall: the group table over all items, for reversals.
+        rules: of the table.
+    """
+    ways: tuple[tuple[SplitBy, Callable[[Stratum], str]], ...] = (
+        ("predicted class", lambda stratum: stratum.predicted),
+        ("label", _rightness),
+        ("slice", lambda stratum: stratum.slice),
+    )
+    found = (_split(by, value_of, totals, overall, rules) for by, value_of in ways)
+    return tuple(one for one in found if one is not None)
+
+
+def with_reversals(
+    rows: Iterable[GroupStatistic], found: Iterable[Split]
+) -> Iterator[GroupStatistic]:
+    """Rows with a note where their difference is reversed within the parts of a split."""
+    turned: dict[tuple[str, str, str], list[str]] = {}
+    for split in found:
+        for one in split.reversals:
+            key = (one.target, one.class_name, one.group)
+            turned.setdefault(key, []).append(f"the sign is the other one within every {split.by}")
+    for row in rows:
+        notes = turned.get(_key(row), [])
+        yield replace(row, note="; ".join(filter(None, (row.note, *notes))))
+
+
+def _rightness(stratum: Stratum) -> str:
+    if not stratum.label:
+        return ""
+    return RIGHT if stratum.label == stratum.predicted else WRONG
+
+
+def _split(
+    by: SplitBy,
+    value_of: Callable[[Stratum], str],
+    totals: EntityTotals,
+    overall: Sequence[GroupStatistic],
+    rules: Rules,
+) -> Split | None:
+    cells: list[tuple[str, Cell]] = []
+    for strata in by_class(totals).values():
+        parts: dict[str, list[Stratum]] = {}
+        for stratum in strata:
+            if value := value_of(stratum):
+                parts.setdefault(value, []).append(stratum)
+        if len(parts) > 1:
+            cells += [(value, cell_of(totals, some)) for value, some in parts.items()]
+    if not cells:
+        return None
+    sizes: Counter[str] = Counter()
+    for value, cell in cells:
+        sizes[value] += sum(row.mentions for rows in cell.groups.values() for row in rows)
+    shown = sorted(sorted(sizes, key=lambda value: (-sizes[value], value))[:PARTS])
+    kept = [(value, cell) for value, cell in cells if value in shown]
+    rows = _by_value(kept, rules)
+    return Split(
+        by=by,
+        parts=tuple(Part(value=value, rows=tuple(rows[value])) for value in shown),
+        omitted=len(sizes) - len(shown),
+        reversals=tuple(_reversals(overall, rows, rules.practical)),
+    )
+
+
+def _by_value(cells: Sequence[tuple[str, Cell]], rules: Rules) -> dict[str, list[GroupStatistic]]:
+    """The rows of all cells, judged as one family."""
+    values = [value for value, cell in cells for _ in cell.groups]
+    found: dict[str, list[GroupStatistic]] = {}
+    for value, row in zip(values, table_of([cell for _, cell in cells], rules), strict=True):
+        found.setdefault(value, []).append(row)
+    return found
+
+
+def _reversals(
+    overall: Iterable[GroupStatistic],
+    parts: Mapping[str, Sequence[GroupStatistic]],
+    practical: float,
+) -> Iterator[Reversal]:
+    within: dict[tuple[str, str, str], dict[str, float]] = {}
+    for value, rows in parts.items():
+        for row in rows:
+            if row.difference is not None:
+                within.setdefault(_key(row), {})[value] = row.difference
+    for row in overall:
+        found, whole = within.get(_key(row), {}), row.difference or 0.0
+        matters = max(map(abs, (whole, *found.values()))) > practical
+        if matters and len(found) > 1 and all(inside * whole < 0.0 for inside in found.values()):
+            yield Reversal(
+                group=row.group,
+                target=row.target,
+                class_name=row.class_name,
+                overall=whole,
+                parts=dict(sorted(found.items())),
+            )
+
+
+def _key(row: GroupStatistic) -> tuple[str, str, str]:
+    return row.target, row.class_name, row.group

@@ -17,8 +17,7 @@ import numpy as np
 from transexplain.analysis.groups.answers import Answer, answer_of, probability
 from transexplain.analysis.groups.intervals import Interval, Share, ratio
 from transexplain.errors import ConfigurationError
-from transexplain.types.filings import ImpactPlan
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import AuditPlan, ImpactPlan
 from transexplain.types.targets import ClassNames
 
 By = Literal["sex", "ethnicity", "sex and ethnicity"]

@@ -24,8 +24,8 @@ from transexplain.analysis.groups.group_cells import (
     family,
 )
 from transexplain.analysis.groups.intervals import Estimate, Interval
+from transexplain.analysis.groups.lexicon import Pair
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.swap_pairs import Pair
 from transexplain.analysis.groups.word_pieces import Piece, exact_key, folded_key, pieces
 from transexplain.types.findings import Practical
 from transexplain.types.plans import AuditPlan, CandidateWord, CheckPlan

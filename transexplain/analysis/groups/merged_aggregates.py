@@ -16,8 +16,14 @@ from transexplain.analysis.groups.entity_totals import (
     EntityTotals,
     Stratum,
 )
-from transexplain.analysis.groups.exact_columns import ExactColumn, Limbs, unpacked
-from transexplain.analysis.groups.exact_totals import Counts, ExactTable, Histogram
+from transexplain.analysis.groups.exact_totals import (
+    Counts,
+    ExactColumn,
+    ExactTable,
+    Histogram,
+    Limbs,
+    unpacked,
+)
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.shard_aggregate import (
     WORD_WIDTH,

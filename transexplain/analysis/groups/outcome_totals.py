@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transexplain.analysis.groups.answers import Answer, probability
-from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
     ExactTable,
     exact,
     exact_sums,
     numbered,
+    packed,
+    unpacked_rows,
 )
 from transexplain.types.items import ItemOutcome
 

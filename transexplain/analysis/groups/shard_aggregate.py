@@ -24,7 +24,6 @@ from transexplain.analysis.groups.counterfactuals import (
     observations_to_json,
 )
 from transexplain.analysis.groups.entity_totals import EntityTotals
-from transexplain.analysis.groups.exact_columns import packed, unpacked_rows
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
     Counts,
@@ -32,6 +31,8 @@ from transexplain.analysis.groups.exact_totals import (
     exact_sums,
     merge_each,
     numbered,
+    packed,
+    unpacked_rows,
 )
 from transexplain.analysis.groups.hidden_regions import (
     HiddenRegion,
@@ -42,9 +43,9 @@ from transexplain.analysis.groups.mention_ablation import MentionAblation, ablat
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.prediction_powered import ExactSample
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
-from transexplain.analysis.groups.text_repeats import TextRepeats
 from transexplain.analysis.groups.text_totals import (
     TextBatch,
+    TextRepeats,
     part_rows,
     word_rows,
     words_of,

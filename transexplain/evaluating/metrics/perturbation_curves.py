@@ -6,7 +6,7 @@ present, and the curve of its answers is reduced to one number. Every protocol o
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -123,3 +123,218 @@ _MEASURES = {
     "fall": _fall,
     "squared-change": _squared_change,
 }
+
+
+def activation(*, steps: int = 10, of: Of = "explained", **where: Any) -> PerturbationCurve:
+    """AUAC: from nothing, the most relevant positions come first (Ali et al. 2022, section 6.2).
+
+    Area under the probability of the explained class, or with `of="label"` of the label's class,
+    the correct one, whatever was explained; higher is better.
+    """
+    shares = evenly(steps)
+    return PerturbationCurve(
+        order="most", act="shown", shares=shares, measure="probability", of=of, **where
+    )
+
+
+def auac(*, steps: int = 10, of: Of = "label", **where: Any) -> PerturbationCurve:
+    """AUAC of the correct class, as the paper measures it (Ali et al. 2022, section 6.2).
+
+    `activation`, but of the class of the item's label unless `of` says otherwise.
+    """
+    return activation(steps=steps, of=of, **where)
+
+
+def pruning(*, steps: int = 10, **where: Any) -> PerturbationCurve:
+    """AU-MSE: the positions of smallest |relevance| go first (Ali et al. 2022, section 6.2).
+
+    Area under the squared change of the logits, summed over the classes; lower is better.
+    """
+    shares = evenly(steps)
+    return PerturbationCurve(
+        order="smallest", act="hidden", shares=shares, measure="squared-change", **where
+    )
+
+
+def hiding(*, shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5), **where: Any) -> Any:
+    """The hiding game: the most relevant positions go (Hou and Castanon 2023, section 3.1).
+
+    Mean probability of the explained class over the shares; lower is better.
+    """
+    return PerturbationCurve(
+        order="most",
+        act="hidden",
+        shares=_checked(shares),
+        measure="probability",
+        summary="mean",
+        **where,
+    )
+
+
+def revealing(*, shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5), **where: Any) -> Any:
+    """The revealing game: only the most relevant positions stay; higher is better.
+
+    Hou and Castanon 2023, section 3.1; mean probability of the explained class over the shares.
+    """
+    return PerturbationCurve(
+        order="most",
+        act="shown",
+        shares=_checked(shares),
+        measure="probability",
+        summary="mean",
+        **where,
+    )
+
+
+def hiding_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
+    """The hiding game by accuracy: 0 to 100 % of the tokens go, the most relevant first.
+
+    Hou and Castanon 2023, section 3.1 and appendix A.1: area under how often the label's class is
+    predicted; lower is better. There a hidden token is replaced by [MASK] and left out of
+    attention, where it makes no difference what it is: that is `baseline="remove"`, the default.
+    """
+    where = {"baseline": "remove", **where}
+    return PerturbationCurve(
+        order="most", act="hidden", shares=evenly(steps), measure="kept", of="label", **where
+    )
+
+
+def revealing_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
+    """The revealing game by accuracy: 0 to 100 % of the tokens come, the most relevant first.
+
+    As `hiding_accuracy`, from a text of which nothing is attended; higher is better.
+    """
+    where = {"baseline": "remove", **where}
+    return PerturbationCurve(
+        order="most", act="shown", shares=evenly(steps), measure="kept", of="label", **where
+    )
+
+
+def comprehensiveness(
+    *, shares: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5), **where: Any
+) -> PerturbationCurve:
+    """AOPC of p(x) - p(x without the rationale); higher is better (DeYoung et al. 2020, Eq. 1).
+
+    Section 5 there: bins of the 1, 5, 10, 20 and 50 % of the tokens with most relevance, and 0,
+    where the difference is 0.
+    """
+    return PerturbationCurve(
+        order="most",
+        act="hidden",
+        shares=_checked(shares),
+        measure="fall",
+        summary="mean",
+        **where,
+    )
+
+
+def sufficiency(
+    *, shares: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5), **where: Any
+) -> PerturbationCurve:
+    """AOPC of p(x) - p(rationale alone); lower is better (DeYoung et al. 2020, Eq. 2).
+
+    At share 0 the rationale is empty, as in the benchmark's own code.
+    """
+    return PerturbationCurve(
+        order="most",
+        act="shown",
+        shares=_checked(shares),
+        measure="fall",
+        summary="mean",
+        **where,
+    )
+
+
+def positive_perturbation(*, steps: int = 8, **where: Any) -> PerturbationCurve:
+    """The most relevant positions go first, 10 to 90 % (Chefer et al. 2021a, section 4).
+
+    Area under how often the explained class is still predicted; lower is better.
+    """
+    shares = evenly(steps, 0.1, 0.9)
+    return PerturbationCurve(order="most", act="hidden", shares=shares, measure="kept", **where)
+
+
+def negative_perturbation(*, steps: int = 8, **where: Any) -> PerturbationCurve:
+    """The least relevant positions go first, 10 to 90 % (Chefer et al. 2021a, section 4).
+
+    Area under how often the explained class is still predicted; higher is better.
+    """
+    shares = evenly(steps, 0.1, 0.9)
+    return PerturbationCurve(order="least", act="hidden", shares=shares, measure="kept", **where)
+
+
+def positive_perturbation_accuracy(*, steps: int = 8, **where: Any) -> PerturbationCurve:
+    """Top-1 accuracy while the most relevant pixels turn black (Chefer et al. 2021a, table 1).
+
+    Area under how often the label's class is predicted with 10 to 90 % of the pixels black, those
+    of highest relevance first; lower is better. The target says which class is explained: the
+    predicted one or that of the label. Patches pass their relevance to pixels by bilinear
+    interpolation (section 3 there); `over="tokens"` blackens whole patches.
+    """
+    where = {"baseline": "black", "over": "pixels", **where}
+    shares = evenly(steps, 0.1, 0.9)
+    return PerturbationCurve(
+        order="most", act="hidden", shares=shares, measure="kept", of="label", **where
+    )
+
+
+def negative_perturbation_accuracy(*, steps: int = 8, **where: Any) -> PerturbationCurve:
+    """Top-1 accuracy while the least relevant pixels turn black (Chefer et al. 2021a, table 1).
+
+    As `positive_perturbation_accuracy`, those of lowest relevance first; higher is better.
+    """
+    where = {"baseline": "black", "over": "pixels", **where}
+    shares = evenly(steps, 0.1, 0.9)
+    return PerturbationCurve(
+        order="least", act="hidden", shares=shares, measure="kept", of="label", **where
+    )
+
+
+def insertion(*, steps: int = 20, **where: Any) -> PerturbationCurve:
+    """Area under the probability as positions are inserted; higher is better.
+
+    Petsiuk et al. 2018, section 3.3, who insert into a blurred picture: `baseline="blur"` here.
+    """
+    shares = evenly(steps)
+    where = {"baseline": "blur", **where}
+    return PerturbationCurve(
+        order="most", act="shown", shares=shares, measure="probability", **where
+    )
+
+
+def deletion(*, steps: int = 20, **where: Any) -> PerturbationCurve:
+    """Area under the probability as positions are deleted; lower is better.
+
+    Petsiuk et al. 2018, section 3.3.
+    """
+    shares = evenly(steps)
+    return PerturbationCurve(
+        order="most", act="hidden", shares=shares, measure="probability", **where
+    )
+
+
+def fidelity(*, share: float = 0.2, **where: Any) -> PerturbationCurve:
+    """Whether the prediction stays when only the most relevant fifth is shown; higher is better.
+
+    The paper of TransExplain, section 4.2, calls the agreement of the model's decision on the
+    explanation with its decision on the input fidelity and gives no formula; this is ours.
+    """
+    return PerturbationCurve(
+        order="most",
+        act="shown",
+        shares=_checked((share,)),
+        measure="kept",
+        summary="mean",
+        **where,
+    )
+
+
+def _checked(shares: Any) -> tuple[float, ...]:
+    """Shares of the positions, ascending; raises ConfigurationError."""
+    try:
+        found = tuple(float(share) for share in shares)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or list(found) != sorted(found) or not 0 <= found[0] <= found[-1] <= 1:
+        raise ConfigurationError(f"shares={shares!r} must be numbers from 0 to 1, ascending")
+    return found

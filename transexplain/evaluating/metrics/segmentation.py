@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, jaccard_score
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
-from transexplain.evaluating.metrics.rationale_regions import Region
+from transexplain.evaluating.metrics.rationale import Region
 from transexplain.types.items import PatchGrid
 
 Interpolation = Literal["bilinear", "nearest"]

@@ -11,15 +11,7 @@ from markupsafe import Markup
 from transexplain.evaluating.metrics.metric_table import Better
 from transexplain.evaluating.metrics.token_overlap import LISTED
 from transexplain.reports import charts
-from transexplain.reports.charts import Series, Stroke, stroke
-from transexplain.reports.evaluation.evaluation_records import (
-    SCHEMA_VERSION,
-    ClassWords,
-    Difference,
-    EvaluationSummary,
-    Row,
-    Table,
-)
+from transexplain.reports.charts import Series, Stroke, scatter_drawing, stroke
 from transexplain.reports.evaluation.evaluation_text import (
     baseline,
     change,
@@ -30,11 +22,18 @@ from transexplain.reports.evaluation.evaluation_text import (
     span,
     value,
 )
-from transexplain.reports.evaluation.score_statistics import FEWEST
+from transexplain.reports.evaluation.score_statistics import (
+    FEWEST,
+    SCHEMA_VERSION,
+    ClassWords,
+    Difference,
+    EvaluationSummary,
+    Row,
+    Table,
+)
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import markdown_text, named, things
 from transexplain.reports.report_formats import plain
-from transexplain.reports.scatter import scatter_drawing
 from transexplain.reports.sections.rare_words import type_sizes
 from transexplain.reports.tables import Column, Columns, markdown_table, write_csv
 

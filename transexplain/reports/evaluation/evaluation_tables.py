@@ -9,29 +9,27 @@ from transexplain.evaluating.metrics import axis_of, curve_of, metric_facts
 from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import load
-from transexplain.reports.evaluation.evaluation_records import (
+from transexplain.reports.evaluation.evaluation_text import headline
+from transexplain.reports.evaluation.score_statistics import (
+    PERMUTATIONS,
+    RESAMPLES,
     ClassWords,
+    Column,
     Evaluated,
     EvaluationSummary,
+    Gathered,
     Interval,
     Row,
     RowKind,
     SharedWords,
     Table,
-)
-from transexplain.reports.evaluation.evaluation_text import headline
-from transexplain.reports.evaluation.score_statistics import (
-    PERMUTATIONS,
-    RESAMPLES,
-    Column,
-    Gathered,
     differences,
     gather,
     intervals,
     minus,
     wholes,
 )
-from transexplain.reports.sections.unreadable_items import unreadable, unreadable_statements
+from transexplain.reports.sections.item_fates import unreadable, unreadable_statements
 from transexplain.store import parts, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun

@@ -3,7 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from transexplain.reports.evaluation.evaluation_records import (
+from transexplain.reports.evaluation.score_statistics import (
+    FEWEST,
+    HALVES,
+    LEVEL,
     Difference,
     Evaluated,
     EvaluationSummary,
@@ -11,7 +14,6 @@ from transexplain.reports.evaluation.evaluation_records import (
     Row,
     Table,
 )
-from transexplain.reports.evaluation.score_statistics import FEWEST, HALVES, LEVEL
 from transexplain.reports.phrasing import named, power, signed, things
 from transexplain.reports.report_section import Statement, StatementKind
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
-from transexplain.analysis.groups.entity_ranking import RankedEntity, rankings
 from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import by_class
 from transexplain.analysis.groups.group_controls import Planted
+from transexplain.analysis.groups.group_table import RankedEntity, rankings
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.impact_ratios import ImpactRow
 from transexplain.analysis.groups.measures import Measure
@@ -26,17 +26,16 @@ from transexplain.reports.exports.run_facts import Measured, measures
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.bias_scenarios import scenarios_of
-from transexplain.reports.sections.group_quality import QualityScore
+from transexplain.reports.sections.group_relevance import QualityScore
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.reports.sections.measured_faithfulness import FaithfulnessRow
 from transexplain.reports.tables import Column, Columns, record_columns, write_csv
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.types.filings import Scenario
 from transexplain.types.findings import GroupStatistic, Robustness
 from transexplain.types.items import ItemFailure, ItemOutcome, Mention
-from transexplain.types.plans import AuditRun
+from transexplain.types.plans import AuditRun, Scenario
 from transexplain.types.scores import MetricScore
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transexplain.atomic_write import atomic_file, atomic_folder
 from transexplain.errors import ConfigurationError
-from transexplain.remote_files import under, write
-from transexplain.remote_paths import AnyPath, RemotePath
+from transexplain.files.atomic_write import atomic_file, atomic_folder
+from transexplain.files.paths import AnyPath, RemotePath
+from transexplain.files.remote_files import under, write
 from transexplain.reports.exports import EXPORTS, FILES, TRACKERS
 from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import FEWEST, fewest_of

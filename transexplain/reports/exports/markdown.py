@@ -24,13 +24,13 @@ from transexplain.reports.phrasing import (
 )
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
-from transexplain.reports.sections.failed_items import FailureKind
 from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_relevance import RELEVANCE
 from transexplain.reports.sections.group_section import Groups, control_sentences
+from transexplain.reports.sections.item_fates import FailureKind
 from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.tables import Column, Columns, markdown_cell, markdown_table
-from transexplain.reports.verdict_changes import VerdictChange
+from transexplain.reports.verdict_words import VerdictChange
 from transexplain.types.findings import GroupStatistic
 
 _ROWS = 12  #: of a table

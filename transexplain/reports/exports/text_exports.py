@@ -20,8 +20,8 @@ SCHEMAS = Registry(
     {
         "report": "transexplain.reports.report_formats:schema",
         "evaluation": "transexplain.reports.evaluation.evaluation_formats:schema",
-        "comparison": "transexplain.reports.runs_compared.comparison_formats:schema",
-        "strategies": "transexplain.reports.strategies_page:schema",
+        "comparison": "transexplain.reports.runs_compared.comparison_summary:schema",
+        "strategies": "transexplain.reports.strategies_report:schema",
     },
 )
 

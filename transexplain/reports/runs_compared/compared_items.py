@@ -1,6 +1,8 @@
 """Reads two runs side by side: what they predict, and how similar their explanations are."""
 
 import heapq
+import json
+import math
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,23 +12,359 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.intervals import Share
+from transexplain.analysis.groups.measures import decided, share_difference
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import MIN_ITEMS
 from transexplain.analysis.groups.paired_runs import PairedTotals
+from transexplain.errors import ConfigurationError
+from transexplain.methods.learned_facts import portable
 from transexplain.rank_correlation import rank_similarity
-from transexplain.reports.runs_compared.compared_answers import (
-    AnswerTotals,
-    FoundTotals,
+from transexplain.reports.runs_compared.comparison_records import (
+    AnswerChanges,
+    ChangedItem,
+    Disparity,
+    FoundChange,
+    GroupAnswers,
+    LeastAlike,
 )
-from transexplain.reports.runs_compared.compared_plans import refuse, stored_texts
-from transexplain.reports.runs_compared.compared_rates import RateTotals
-from transexplain.reports.runs_compared.comparison_records import ChangedItem, Disparity, LeastAlike
+from transexplain.reports.verdict_words import RateChange
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
 from transexplain.types.items import Attribution, ItemOutcome, Mention, PatchGrid
 from transexplain.types.pairs import in_a_line
-from transexplain.types.plans import AuditRun
+from transexplain.types.plans import AT_POSITIONS, GENERATED, AuditPlan, AuditRun
 from transexplain.types.token_labels import explained_characters
 from transexplain.types.tokens import Token
+
+_PREDICTED = "predicted"
+
+
+@dataclass(slots=True)
+class FoundTotals:
+    """The entities, or the answers, that two runs find in the same texts."""
+
+    _counts: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, before: AuditPlan, after: AuditPlan) -> "FoundTotals | None":
+        """Over nothing yet; None: the model finds nothing, or not both explain what it does."""
+        targets = {*before.targets} & {*after.targets}
+        return cls() if after.model.head in AT_POSITIONS and _PREDICTED in targets else None
+
+    def add(self, before: Sequence[Attribution], after: Sequence[Attribution]) -> bool:
+        """Count those of one text; whether they differ."""
+        old, new = _found_in(before), _found_in(after)
+        for place, name in old.items():
+            now = new.get(place)
+            self._of(name).update(before=1, same=now == name, renamed=now not in (None, name))
+        for name in new.values():
+            self._of(name).update(after=1)
+        return old != new
+
+    def _of(self, name: str) -> Counter[str]:
+        return self._counts.setdefault(name, Counter())
+
+    def rows(self) -> tuple[FoundChange, ...]:
+        """A row for each type, by name."""
+        return tuple(
+            FoundChange(
+                name=name,
+                before=one["before"],
+                after=one["after"],
+                same=one["same"],
+                renamed=one["renamed"],
+            )
+            for name, one in sorted(self._counts.items())
+        )
+
+
+def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | None, str]:
+    """What a run finds in one text: its characters -> its type."""
+    return {
+        explained_characters(one.notes): one.class_name
+        for one in attributions
+        if one.target == _PREDICTED
+    }
+
+
+@dataclass(slots=True)
+class AnswerTotals:
+    """The answers that two models generate to the same prompts, of all and by group."""
+
+    unknown: int = 0
+    _all: Counter[str] = field(default_factory=Counter)
+    _groups: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, before: AuditPlan, after: AuditPlan) -> "AnswerTotals | None":
+        """Over nothing yet; None: not both models generate their answers."""
+        generates = (one.model.head == GENERATED for one in (before, after))
+        return cls() if all(generates) else None
+
+    def add(self, pair: ItemPair, same: bool | None, groups: Collection[str]) -> None:
+        """Count one prompt, which names `groups`; `same` None: what is stored does not say."""
+        if same is None:
+            self.unknown += 1
+            return
+        old, new = pair
+        labelled = old.label is not None and old.label == new.label
+        was, now = (labelled and one.predicted == one.label for one in (old, new))
+        for counts in (self._all, *(self._groups.setdefault(one, Counter()) for one in groups)):
+            counts.update(items=1, changed=not same, labelled=labelled, was=was, now=now)
+
+    def record(self) -> AnswerChanges:
+        """The counts, groups by name."""
+        items, changed = self._all["items"], self._all["changed"]
+        return AnswerChanges(
+            items=items,
+            changed=changed,
+            share=changed / items if items else None,
+            unknown=self.unknown,
+            groups=tuple(
+                GroupAnswers(
+                    group=name,
+                    items=one["items"],
+                    changed=one["changed"],
+                    share=one["changed"] / one["items"],
+                    labelled=one["labelled"],
+                    right_before=one["was"],
+                    right_after=one["now"],
+                )
+                for name, one in sorted(self._groups.items())
+            ),
+        )
+
+
+_NAMED = 5
+_LONG = 60  # characters of a value in a message
+
+
+def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
+    """What differs between the plans of two audits, besides the model's weights."""
+    old, new = dict(_settings(before)), dict(_settings(after))
+    found = [
+        Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
+        for what in old
+        if old[what] != new[what]
+    ]
+    return [*found, *_lexicons(before, after)]
+
+
+def refuse(disparities: Sequence[Disparity]) -> None:
+    """Raise ConfigurationError, with the list, where there are disparities."""
+    if not disparities:
+        return
+    lines = "\n".join(
+        f"  {one.what}: {one.before} before, {one.after} after" for one in disparities
+    )
+    raise ConfigurationError(
+        f"these runs cannot be compared; they differ in more than the model:\n{lines}\n"
+        "Run the audit again with the same settings, or compare what there is with --force"
+    )
+
+
+def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
+    yield "modality", plan.model.modality
+    yield "classes", list(plan.model.classes)
+    yield "data", plan.dataset.content[:12]
+    yield "method", plan.method.name
+    yield "parameters of the method", dict(portable(plan.method).params)
+    exact = plan.exact
+    yield "exact sample", exact and [exact.method.name, dict(exact.method.params), exact.share]
+    yield "targets", sorted(plan.targets)
+    yield "classifications", {one.name: sorted(one.classes) for one in plan.classifications}
+    yield "labels", dict(plan.labels)
+    yield "thresholds", plan.several and dict(plan.several.thresholds)
+    yield (
+        "long texts",
+        [plan.long_text, plan.max_length, plan.window, plan.stride, plan.long_text_join],
+    )
+    generated = plan.model.source.partition("?generate=")[2]
+    yield "tokens of an answer", generated if plan.model.head == GENERATED else ""
+    yield "stored texts", stored_texts(plan)
+    reference = plan.reference
+    yield (
+        "reference group",
+        dict(sorted(reference.items())) if isinstance(reference, Mapping) else reference,
+    )
+    yield "smallest difference that matters", plan.practical
+    yield "correction of p-values", plan.correction
+
+
+def stored_texts(plan: AuditPlan) -> object:
+    """How a run stores texts, and under which key: only texts stored alike are compared."""
+    privacy = plan.privacy
+    return "full" if privacy is None else [privacy.store_text, privacy.redact, privacy.key]
+
+
+def _lexicons(before: AuditPlan, after: AuditPlan) -> Iterator[Disparity]:
+    old, new = _terms(before), _terms(after)
+    if old == new:
+        return
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    only_old, only_new = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    if only_old or only_new:
+        yield Disparity(
+            what="groups of the lexicon",
+            before=_names(only_old) or "no further group",
+            after=_names(only_new) or "no further group",
+        )
+    for name in changed[:_NAMED]:
+        lost, won = sorted(old[name] - new[name]), sorted(new[name] - old[name])
+        yield Disparity(
+            what=f"terms of {name}",
+            before=f"{len(old[name])} terms{_with(lost)}",
+            after=f"{len(new[name])} terms{_with(won)}",
+        )
+
+
+def _terms(plan: AuditPlan) -> Mapping[str, frozenset[str]]:
+    return {group.name: frozenset(group.terms) for group in plan.groups}
+
+
+def _with(terms: Sequence[str]) -> str:
+    return f", {_names(terms)} among them" if terms else ""
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+
+
+_Pair = tuple[str, str]  #: predicted before and after
+#: items that are alike, by what they were and by what they are predicted as
+Cluster = tuple[Counter[str], Counter[str]]
+
+
+@dataclass(slots=True)
+class RateTotals:
+    """Items of every group by what they were and are predicted as."""
+
+    _counts: dict[str, Counter[_Pair]] = field(default_factory=dict)
+
+    def add(self, groups: Collection[str], before: str, after: str) -> None:
+        """Count one item of these groups."""
+        for group in groups:
+            self._counts.setdefault(group, Counter())[before, after] += 1
+
+    def rows(
+        self,
+        answers: Sequence[Answer],
+        classes: Sequence[str],
+        limit: float,
+        *,
+        clusters: Mapping[str, Sequence[Cluster]],
+        whole: Collection[str] = (),
+    ) -> tuple[RateChange, ...]:
+        """A row per group and prediction, judged together; groups by name."""
+        compared = [
+            (group, answer.name, *_compared(counts, clusters.get(group, ()), answer, classes))
+            for group, counts in sorted(self._counts.items())
+            for answer in answers
+        ]
+        measures = decided(
+            [
+                share_difference("rate", limit, after, before, MIN_ITEMS)
+                for *_, before, after in compared
+            ]
+        )
+        return tuple(
+            RateChange(
+                group=group,
+                prediction=name,
+                items=before.total,
+                before=before.value,
+                after=after.value,
+                whole=group in whole,
+                measure=measure,
+            )
+            for (group, name, before, after), measure in zip(compared, measures, strict=True)
+        )
+
+
+def clusters_of(before: OutcomeTotals, after: OutcomeTotals) -> dict[str, list[Cluster]]:
+    """Group -> its clusters of alike items, with what either run predicts."""
+    found: dict[tuple[str, str], Cluster] = {}
+    for side, totals in enumerate((before, after)):
+        for key, tally in totals:
+            for group in key.groups if key.cluster else ():
+                cluster = found.setdefault((group, key.cluster), (Counter(), Counter()))
+                cluster[side][key.predicted] += tally.items
+    by_group: dict[str, list[Cluster]] = {}
+    for (group, _), cluster in found.items():
+        by_group.setdefault(group, []).append(cluster)
+    return by_group
+
+
+def _compared(
+    counts: Mapping[_Pair, int],
+    clusters: Sequence[Cluster],
+    answer: Answer,
+    classes: Sequence[str],
+) -> tuple[Share, Share]:
+    """The shares of one prediction before and after.
+
+    The interval of their difference is Newcombe's (1998) for pairs: those of the shares, put
+    together with their correlation over items.
+    """
+    cells: Counter[tuple[bool, bool]] = Counter()
+    for (was, now), count in counts.items():
+        cells[answer.selects(was, classes), answer.selects(now, classes)] += count
+    moves = [
+        (
+            max(before.total(), after.total()),
+            sum(
+                (after[name] - before[name]) * answer.selects(name, classes)
+                for name in {*before, *after}
+            ),
+        )
+        for before, after in clusters
+    ]
+    total = cells.total()
+    effective, freedom = total / _inflation(cells, moves), math.inf
+    if moves:
+        freedom = max(total - sum(items - 1 for items, _ in moves) - 1.0, 0.0)
+    return _share(cells, 0, effective, freedom), _share(cells, 1, effective, freedom)
+
+
+def _inflation(cells: Mapping[tuple[bool, bool], int], moves: Sequence[tuple[int, int]]) -> float:
+    """How much larger the variance of the difference is over clusters than over items; at least 1.
+
+    `moves` are a cluster's items, and what it adds to the difference. Which items of a cluster
+    changed is not known; the sum of their squares is at least its mean's, so that the factor is no
+    less than the true one. Where nothing changed, items of a cluster are taken to be equal.
+    """
+    total = sum(cells.values())
+    mean = sum(count * (now - was) for (was, now), count in cells.items()) / total
+    squares = sum(count * (now - was - mean) ** 2 for (was, now), count in cells.items())
+    if squares == 0.0:
+        return 1.0 + sum(items * (items - 1) for items, _ in moves) / total
+    more = sum((moved - mean * items) ** 2 * (1.0 - 1.0 / items) for items, moved in moves)
+    return 1.0 + more / squares
+
+
+def _share(
+    cells: Mapping[tuple[bool, bool], int], side: int, effective: float, freedom: float
+) -> Share:
+    """The share of one run; items of a cell err alike, so that a cell stands for them."""
+    total = sum(cells.values())
+    count = sum(number for cell, number in cells.items() if cell[side])
+    errors = {
+        str(cell): math.sqrt(number) * (cell[side] - count / total) / total
+        for cell, number in cells.items()
+    }
+    return Share(count=count, total=total, effective=effective, freedom=freedom, errors=errors)
+
 
 #: positions in common below which ranks say nothing: two are either alike or opposite
 FEWEST_POSITIONS = 3

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from transexplain.analysis.groups.paired_runs import GroupShift
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.item_fates import Counts
-from transexplain.reports.verdict_changes import RateChange, VerdictChange
+from transexplain.reports.verdict_words import RateChange, VerdictChange
 from transexplain.types.findings import Verdict
 
 SCHEMA_VERSION = 2

@@ -1,8 +1,11 @@
 """Compares two runs in one record."""
 
+import json
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 from scipy.stats import binomtest
@@ -12,17 +15,28 @@ from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.group_cells import reference_name
 from transexplain.analysis.groups.intervals import t_interval
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.analysis.groups.paired_runs import shift_table
+from transexplain.analysis.groups.paired_runs import GroupShift, shift_table
 from transexplain.errors import ConfigurationError, TargetError
+from transexplain.reports import forest
+from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
-from transexplain.reports.report_section import merged
-from transexplain.reports.runs_compared.compared_items import ClassPairs, Walk, walk_pairs
-from transexplain.reports.runs_compared.compared_plans import of_plans
-from transexplain.reports.runs_compared.compared_rates import clusters_of
-from transexplain.reports.runs_compared.comparison_headline import headline
+from transexplain.reports.page import page
+from transexplain.reports.phrasing import class_phrase, named, number, signed, things
+from transexplain.reports.report_formats import plain
+from transexplain.reports.report_section import Statement, merged
+from transexplain.reports.runs_compared.compared_items import (
+    ClassPairs,
+    Walk,
+    clusters_of,
+    of_plans,
+    walk_pairs,
+)
 from transexplain.reports.runs_compared.comparison_records import (
+    SCHEMA_VERSION,
+    AnswerChanges,
     ChangeCount,
     ClassChange,
+    Disparity,
     DriftSummary,
     GroupChanges,
     Mean,
@@ -33,13 +47,242 @@ from transexplain.reports.runs_compared.comparison_records import (
 from transexplain.reports.sections.group_relevance import rules_of
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import counts_of
-from transexplain.reports.verdict_changes import verdict_changes
+from transexplain.reports.verdict_words import (
+    difference_statements,
+    rate_statements,
+    verdict_changes,
+)
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.shard_digests import refuse_damaged
-from transexplain.types.findings import GroupStatistic
+from transexplain.types.findings import Decision, GroupStatistic
 from transexplain.types.plans import AuditPlan, AuditRun
 from transexplain.version import __version__
+
+_ALPHA = 0.05
+_SHOWN = 6
+
+
+def headline(
+    sides: tuple[Side, Side],
+    disparities: Sequence[Disparity],
+    predictions: Predictions,
+    changes: Sequence[ClassChange],
+    groups: GroupChanges | None,
+    unit: str,
+) -> tuple[Statement, ...]:
+    """The sentences at the top: what became of predictions first, of relevance last."""
+    answers = predictions.answers
+    return (
+        *_disparities(disparities),
+        *_left_out(predictions),
+        *_unfinished(sides),
+        *(rate_statements(groups.rates) if groups else ()),
+        *(difference_statements(groups.verdicts) if groups else ()),
+        *(_changed(predictions) if answers is None else _changed_predictions(answers)),
+        *_found(predictions),
+        *_correctness(predictions),
+        *_same_model(sides),
+        *_agreement(changes, answers),
+        *_relevance(groups, {"logits": "logit"}.get(unit, unit)),
+    )
+
+
+def correlation(value: float) -> str:
+    """A correlation in three decimals, with a true minus sign."""
+    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
+
+
+def newly(groups: GroupChanges) -> list[Transition]:
+    """Groups whose relevance differs from their reference's now and did not, or turned."""
+    return [one for one in groups.transitions if one.after == "difference" and _moved(one)]
+
+
+def gone(groups: GroupChanges) -> list[Transition]:
+    """Groups whose relevance differed from their reference's and does not now, or turned."""
+    return [one for one in groups.transitions if one.before == "difference" and _moved(one)]
+
+
+def _moved(one: Transition) -> bool:
+    return one.turned or one.before != one.after
+
+
+def _same_model(sides: tuple[Side, Side]) -> Iterator[Statement]:
+    if sides[0].model_digest and sides[0].model_digest == sides[1].model_digest:
+        yield Statement(kind="fact", text="Both runs audited the same model.")
+
+
+def _disparities(disparities: Sequence[Disparity]) -> Iterator[Statement]:
+    if disparities:
+        yield Statement(
+            kind="problem",
+            text="More than the model differs, and the comparison was forced: "
+            f"{named([one.what for one in disparities])}. Changes may come from there.",
+        )
+
+
+def _left_out(found: Predictions) -> Iterator[Statement]:
+    left = found.other_content + found.unknown_content
+    if not left:
+        return
+    reasons = [
+        f"of {count:,} {why}"
+        for count, why in (
+            (found.other_content, "the contents differ"),
+            (found.unknown_content, "the contents are not stored, so they cannot be compared"),
+        )
+        if count
+    ]
+    yield Statement(
+        kind="problem",
+        text=f"All below rests on {things('', found.common)} with the same content in both runs. "
+        f"{left:,} more {'shares' if left == 1 else 'share'} an id and "
+        f"{'is' if left == 1 else 'are'} left out: {named(reasons)}.",
+    )
+
+
+def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
+    for side in sides:
+        missing = side.counts.total - side.counts.done
+        if missing:
+            yield Statement(
+                kind="problem",
+                text=f"{missing:,} of {side.counts.total:,} items of run {side.run_id} have no "
+                f"explanation (it is {side.state}); the others are compared.",
+            )
+
+
+def _changed(found: Predictions) -> Iterator[Statement]:
+    if not found.changed:
+        alike = f"All {found.common:,} items in both are predicted alike."
+        if found.common == 1:
+            alike = "The only item in both is predicted alike."
+        yield Statement(kind="clear", text=alike)
+        return
+    most = found.counts[0]
+    yield Statement(
+        kind="fact",
+        text=f"{found.changed:,} of {found.common:,} items in both "
+        f"({_percent(found.changed / found.common)}) are predicted "
+        f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
+    )
+
+
+def _changed_predictions(found: AnswerChanges) -> Iterator[Statement]:
+    if found.unknown:
+        yield Statement(
+            kind="unknown",
+            text=f"Of {things('', found.unknown)} the answers are not stored, so whether they "
+            "changed is unknown.",
+        )
+    if found.share is None:
+        return
+    yield Statement(
+        kind="fact" if found.changed else "clear",
+        text=f"{found.changed:,} of {found.items:,} prompts in both ({_percent(found.share)}) have "
+        "another answer.",
+    )
+    if found.changed and len(found.groups) > 1:
+        rows = sorted(found.groups, key=lambda one: one.share)
+        least, most = (f"{_percent(one.share)} ({one.group})" for one in (rows[0], rows[-1]))
+        text = f"By the group that a prompt names that share is {least} to {most}."
+        yield Statement(kind="fact", text=text)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"
+
+
+def _found(predictions: Predictions) -> Iterator[Statement]:
+    for one in predictions.found:
+        if not one.before + one.after:
+            continue
+        gone = one.before - one.same - one.renamed
+        renamed = f", {one.renamed:,} with another type" if one.renamed else ""
+        yield Statement(
+            kind="clear" if one.same == one.before == one.after else "fact",
+            text=f"{one.name}: the earlier run found {one.before:,}. {one.same:,} of them are "
+            f"found again with the same characters{renamed}, {gone:,} are not; the later run found "
+            f"{one.after:,}.",
+        )
+
+
+def _correctness(found: Predictions) -> Iterator[Statement]:
+    if found.p is None:
+        return
+    was, now = (n / found.labelled for n in (found.right_before, found.right_after))
+    if not found.lost + found.gained:
+        yield Statement(kind="clear", text=f"Accuracy is {now:.3f} as before, item by item.")
+        return
+    beyond = found.p <= _ALPHA
+    verdict = "beyond chance" if beyond else "no more than chance explains"
+    yield Statement(
+        kind="flagged" if beyond and now < was else "fact",
+        text=f"Accuracy was {was:.3f} and is {now:.3f} on {found.labelled:,} labelled items: "
+        f"{found.lost:,} lost, {found.gained:,} gained, {verdict} "
+        f"(McNemar's exact {probability(found.p)}).",
+    )
+
+
+def _agreement(
+    changes: Sequence[ClassChange], answers: AnswerChanges | None
+) -> Iterator[Statement]:
+    known = [(one.agreement.mean, one) for one in changes if one.agreement is not None]
+    if not known:
+        text = "No explanation has enough positions in common to measure agreement."
+        if answers is not None and answers.changed == answers.items:
+            text = "No answer is the same in both, so no explanation is compared."
+        yield Statement(kind="unknown", text=text)
+        return
+    least, place = min(known, key=lambda one: one[0])
+    most = max(mean for mean, _ in known)
+    agreement = f"a mean correlation of {correlation(least)}"
+    if len(known) > 1:
+        where = f"{place.class_name}, {place.target}"
+        agreement = f"mean correlations of {correlation(least)} ({where}) to {correlation(most)}"
+    yield Statement(
+        kind="fact",
+        text=f"Explanations of one item rank its positions with {agreement}; 1 is the same order.",
+    )
+
+
+def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
+    """What became of the relevance of mentions, which says nothing of who is treated how."""
+    if groups is None:
+        return
+    for said, rows in (
+        ("differs from the reference's, and the earlier run did not show it", newly(groups)),
+        ("is not shown to differ from the reference's any more", gone(groups)),
+    ):
+        if names := list(dict.fromkeys(one.group for one in rows)):
+            text = f"The relevance of mentions of {named(names)} {said}."
+            yield Statement(kind="fact", text=text)
+    apart = [one for one in groups.shifts if one.apart_verdict == "difference"]
+    apart.sort(key=lambda one: -abs(one.apart or 0.0))
+    for one in apart[:_SHOWN]:
+        yield Statement(
+            kind="fact",
+            text=f"The relevance of mentions of {one.group} moved by "
+            f"{signed(one.apart or 0.0, 2)} {unit} against {one.reference} for {one.class_name} "
+            f"(adjusted {probability(one.apart_adjusted_p)}; {one.entities:,} entities).",
+        )
+    if len(apart) > _SHOWN:
+        text = f"That of {len(apart) - _SHOWN} more groups moved so; see the table."
+        yield Statement(kind="fact", text=text)
+    if groups.shifts:
+        yield _relevance_moves(groups, f"{number(groups.practical)} {unit}")
+
+
+def _relevance_moves(groups: GroupChanges, limit: str) -> Statement:
+    """Whether any group's relevance changed by itself."""
+    moved = list(dict.fromkeys(one.group for one in groups.shifts if one.verdict == "difference"))
+    text = "Whether the relevance of mentions changed is open for some groups."
+    if moved:
+        text = f"The relevance of mentions changed by more than {limit} for {named(moved)}."
+    elif all(one.verdict == "equivalent" for one in groups.shifts):
+        text = f"The relevance of no group's mentions changed by more than {limit}."
+    return Statement(kind="fact", text=text)
+
 
 #: items up to which the interval is a bootstrap's; from there on Student's is the same
 _BOOTSTRAP_TO = 10_000
@@ -251,3 +494,91 @@ def _transitions(
 
 def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupStatistic]:
     return {(row.target, row.class_name, row.group): row for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftTable:
+    """The groups of one target and class, those that rose most first."""
+
+    target: str
+    class_name: str
+    rows: tuple[tuple[GroupShift, GroupStatistic], ...]  #: the second is what is drawn
+    axis: forest.Axis
+
+
+def render(summary: DriftSummary) -> str:
+    """One self-contained HTML page."""
+    groups = summary.groups
+    return page(
+        "drift.html.j2",
+        s=summary,
+        tables=tuple(_tables(groups)) if groups else (),
+        verdicts=_matrix(groups.transitions) if groups else (),
+        moves=_moves(groups) if groups else (),
+        correlation=correlation,
+        noun=lambda count: things(summary.modality, count),
+        class_phrase=lambda target, name: class_phrase(target, name, summary.classes),
+    )
+
+
+def _tables(groups: GroupChanges) -> Iterator[ShiftTable]:
+    drawn = [(row, _drawn(row)) for row in groups.shifts]
+    for key in dict.fromkeys((row.target, row.class_name) for row in groups.shifts):
+        rows = [one for one in drawn if (one[0].target, one[0].class_name) == key]
+        rows.sort(key=lambda one: (one[0].interval is None, -one[0].change, one[0].group))
+        axis = forest.axis_of([one[1] for one in rows], groups.practical)
+        yield ShiftTable(*key, tuple(rows), axis)
+
+
+def _drawn(row: GroupShift) -> GroupStatistic:
+    """The change as the forest plot takes it."""
+    shown = GroupStatistic(
+        group=row.group,
+        target=row.target,
+        class_name=row.class_name,
+        mentions=row.mentions,
+        documents=row.documents,
+        entities=row.entities,
+        mean=row.change,
+        entity_mean=row.change,
+        positive=0.0,
+        interval=row.interval,
+        reference=row.reference,
+        difference=row.change,
+        difference_interval=row.interval,
+    )
+    return replace(shown, verdict=row.verdict)
+
+
+def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """How many comparisons had which verdict before (rows) and after (columns)."""
+    ends: list[Decision | None] = [*get_args(Decision), None]
+    rows = [
+        (
+            was or "not mentioned",
+            tuple(
+                sum((one.before, one.after) == (was, now) for one in transitions) for now in ends
+            ),
+        )
+        for was in ends
+    ]
+    return tuple(rows)
+
+
+def _moves(groups: GroupChanges) -> tuple[Transition, ...]:
+    """Comparisons that became or ceased to be a difference, then those that changed otherwise."""
+    first = list(dict.fromkeys([*newly(groups), *gone(groups)]))
+    rest = [one for one in groups.transitions if one.before != one.after and one not in first]
+    return (*first, *rest)
+
+
+def render_json(summary: DriftSummary) -> str:
+    """`summary` as JSON text in ASCII; a number that is not finite is null."""
+    return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema that every comparison satisfies."""
+    from transexplain.reports.report_formats import schema_of
+
+    return schema_of(DriftSummary, "comparison", SCHEMA_VERSION)

@@ -8,7 +8,7 @@ from typing import Any
 from transexplain.reports.phrasing import named
 from transexplain.reports.redaction import RedactionRules, kept, within
 from transexplain.reports.report_section import Section, Source, Statement
-from transexplain.types.filings import Scenario
+from transexplain.types.plans import Scenario
 
 #: field of a scenario -> its title in the report
 PARTS: Mapping[str, str] = {

@@ -10,7 +10,6 @@ from transexplain.analysis.groups.class_totals import ClassKey, MeanHeatmap, Par
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.reports import charts
 from transexplain.reports.charts import Drawing, Series, Stroke, stroke
-from transexplain.reports.function_words import says_little
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile
 from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
@@ -23,6 +22,7 @@ from transexplain.reports.sections.rare_words import (
     cloud,
     plane,
     rare_words,
+    says_little,
 )
 
 

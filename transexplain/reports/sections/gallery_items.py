@@ -10,7 +10,7 @@ from PIL import Image
 
 from transexplain.data.picture_places import open_picture
 from transexplain.errors import ItemError
-from transexplain.remote_paths import any_path
+from transexplain.files.paths import any_path
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.graph_drawing import GraphShape, node_link, nodes_of, stored_shapes
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile

@@ -5,25 +5,175 @@ from dataclasses import dataclass
 from typing import Any
 
 from transexplain.analysis.groups.background_words import with_backgrounds
+from transexplain.analysis.groups.class_totals import GapTotals
 from transexplain.analysis.groups.entity_finder import is_whole
-from transexplain.analysis.groups.entity_ranking import RankedEntity, Ranking
 from transexplain.analysis.groups.group_cells import Cell, cells_of
-from transexplain.analysis.groups.group_controls import with_second
-from transexplain.analysis.groups.group_splits import Part, Reversal, Split
-from transexplain.analysis.groups.group_table import Rules
-from transexplain.analysis.groups.mention_ablation import AblationStatistic
-from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
+from transexplain.analysis.groups.group_controls import Placebo, Planted, with_second
+from transexplain.analysis.groups.group_table import (
+    Part,
+    RankedEntity,
+    Ranking,
+    Reversal,
+    Rules,
+    Split,
+)
+from transexplain.analysis.groups.intervals import MIN_ENTITIES
+from transexplain.analysis.groups.mention_ablation import Ablations, AblationStatistic
+from transexplain.analysis.groups.randomised_control import (
+    Measured,
+    Randomised,
+    RandomisedRow,
+    Shown,
+)
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.evaluating.metrics import metric_facts
 from transexplain.reports import forest
+from transexplain.reports.evaluation.evaluation_tables import titled
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import class_phrase, number
+from transexplain.reports.phrasing import class_phrase, named, number, percent
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Statement
-from transexplain.reports.sections.controls import learnt
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
+from transexplain.reports.sections.measured_faithfulness import audited_label
 from transexplain.reports.sections.mixed_section import compared
+from transexplain.store import run_totals
+from transexplain.store.database import Database
 from transexplain.types.findings import Background, GroupStatistic, Quantiles, Robustness
 from transexplain.types.plans import AuditPlan, AuditRun
+
+
+def ablation_sentence(found: Ablations) -> str:
+    """How often the prediction depended on the mention."""
+    share = percent(found.changed / found.items)
+    return (
+        f"Taking the mention out changed the prediction of {found.changed:,} of {found.items:,} "
+        f"sampled items ({share})."
+    )
+
+
+def _shown(rows: Sequence[GroupStatistic], found: Randomised) -> list[tuple[RandomisedRow, Shown]]:
+    """Every comparison with a *difference*, and how much of it randomised models show."""
+    flagged = {(row.group, row.target, row.class_name): row for row in rows if row.flagged}
+    return [
+        (one, one.shown(row.difference or 0.0))
+        for one in found.rows
+        if (row := flagged.get((one.group, one.target, one.class_name))) is not None
+    ]
+
+
+def part(one: RandomisedRow) -> str:
+    """How much of a difference randomised models show, with its interval."""
+    if one.ratio is None or one.ratio_interval is None:
+        return "a part of it that is not known"
+    low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in one.ratio_interval)
+    size = f"{100 * one.ratio:.0f}\u00a0% of it" if one.ratio > 0 else "none of it"
+    return f"{size} (95\u00a0% interval {low} to {high}\u00a0%)"
+
+
+def learnt(one: RandomisedRow, difference: float) -> str:
+    """Whether a difference comes from what was learnt, in a sentence; "" where that is unknown."""
+    shown = one.shown(difference)
+    if shown == "unknown":
+        return ""
+    begun = f"A model with random weights shows {part(one)}"
+    if shown == "material":
+        return f"{begun}, too: it is not only learnt."
+    return f"{begun}: what the model learnt makes the difference."
+
+
+def randomised_sentence(rows: Sequence[GroupStatistic], found: Randomised) -> str:
+    """The result of the randomised models, in a sentence."""
+    if not found.items:
+        return (
+            f"Randomised model: it could be explained on none of the {found.failed:,} sampled "
+            "items, so what such a model shows was not measured."
+        )
+    lost = f" ({found.failed:,} more could not be explained)" if found.failed else ""
+    what = "Randomised model" if found.draws == 1 else f"Randomised models, {found.draws} draws"
+    begun = f"{what}, over {found.items:,} sampled items{lost}: "
+    if not found.rows:
+        return f"{begun}too few entities are mentioned in them to compare groups."
+    times = "verdict" if found.randomised_differences == 1 else "verdicts"
+    return (
+        f"{begun}{found.randomised_differences} {times} of difference, where the audited model has "
+        f"{found.differences} over the same items. {_survivors(rows, found)}"
+    )
+
+
+def _survivors(rows: Sequence[GroupStatistic], found: Randomised) -> str:
+    if not any(row.flagged for row in rows):
+        return "The table has no difference that it could explain away."
+    shown = _shown(rows, found)
+    names: dict[Shown, list[str]] = {
+        kind: list(dict.fromkeys(one.group for one, part_shown in shown if part_shown == kind))
+        for kind in ("material", "small", "unknown")
+    }
+    sentences = []
+    if names["material"]:
+        sentences.append(
+            f"At least half of the difference survives randomisation for "
+            f"{named(names['material'])}; it comes from the words or the method, not only from "
+            "what the model learnt."
+        )
+    if names["small"]:
+        sentences.append(
+            f"Less than half survives for {named(names['small'])}: what the model learnt makes "
+            "the difference."
+        )
+    if names["unknown"]:
+        sentences.append(
+            f"How much survives is not known for {named(names['unknown'])}: the sampled items "
+            "(groups.check) are too few, or differ otherwise than all items."
+        )
+    return (
+        " ".join(sentences) or "None of the table's differences could be compared over these items."
+    )
+
+
+def planted_sentence(found: tuple[Planted, ...]) -> str:
+    """The differences that the run could have found, in a sentence."""
+    shares = [
+        f"{number(one.difference)} in {percent(one.share)} "
+        f"[{percent(one.interval[0])} to {percent(one.interval[1])}]"
+        for one in sorted(found, key=lambda one: one.difference)
+    ]
+    wrong = sum(one.wrong for one in found)
+    turned = f" With the wrong sign: {wrong} of {sum(one.lexicons for one in found)}."
+    return (
+        "Planted into randomly sampled groups, a difference would have been found: "
+        f"{'; '.join(shares)} of {found[0].lexicons} lexicons.{turned if wrong else ''}"
+    )
+
+
+CONTROL_RULES: Mapping[type, RedactionRules] = {
+    Ablations: RedactionRules(
+        stands=at_least("items"), fields={"rows": within, **kept("items changed")}
+    ),
+    AblationStatistic: RedactionRules(
+        stands=at_least("items"),
+        fields=kept(
+            "group target class_name items entities changed rate interval change change_interval "
+            "correlation"
+        ),
+    ),
+    Randomised: RedactionRules(
+        fields={
+            "rows": within,
+            **kept("items failed differences randomised_differences draws"),
+        }
+    ),
+    RandomisedRow: RedactionRules(
+        fields={
+            "real": within,
+            "randomised": within,
+            **kept("group target class_name entities ratio ratio_interval"),
+        }
+    ),
+    Measured: RedactionRules(fields=kept("difference interval share share_interval verdict")),
+    Placebo: RedactionRules(fields=kept("lexicons comparisons below differences")),
+    Planted: RedactionRules(fields=kept("difference lexicons found wrong share interval")),
+}
+
 
 Key = tuple[str, str, str]  #: group, target, class
 
@@ -215,3 +365,88 @@ def _unlearnt(row: GroupStatistic, randomised: Randomised | None) -> str:
             sentence = learnt(one, row.difference or 0.0)
             return f" {sentence}" if sentence else ""
     return ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QualityScore:
+    """One metric of faithfulness over the sampled items that mention a group."""
+
+    target: str
+    metric: str
+    title: str
+    items: int  #: measured on
+    mean: float | None  #: None: too few items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupQuality:
+    """How good the explanations are of the items that mention a group, or of all items."""
+
+    group: str
+    items: int  #: with a ledger
+    gap: float | None  #: mean |gap| / sum of |terms|; None: no ledgers, or too few items
+    scores: tuple[QualityScore, ...]  #: of the metrics that the audit's sample was measured by
+
+
+ALL_ITEMS = "all items"
+MIN_ITEMS = MIN_ENTITIES  #: a mean over fewer says more about luck than about the explanations
+
+
+def quality_by_group(db: Database, run: AuditRun, totals: GapTotals) -> tuple[GroupQuality, ...]:
+    """One row per mentioned group, by name, after that of the reference or of all items.
+
+    Nothing where there are neither ledgers nor scores. A metric of the whole sample, which no
+    item has a value of, is left out.
+    """
+    gaps = {group: run_totals.MeanOfItems(*mean) for group, mean in totals.means().items()}
+    plan = run.plan.evaluation
+    scores = run_totals.mean_scores(db, run.id, audited_label(run, plan)) if plan else {}
+    groups = {group for group in (*gaps, *(key[0] for key in scores)) if group != run_totals.ALL}
+    if not groups:
+        return ()
+    reference = run.plan.reference
+    base = reference if isinstance(reference, str) and reference in groups else run_totals.ALL
+    order = (base, *sorted(groups - {base}))
+    return tuple(_quality(group, run, gaps, scores) for group in order)
+
+
+def _quality(
+    group: str,
+    run: AuditRun,
+    gaps: Mapping[str, run_totals.MeanOfItems],
+    scores: Mapping[tuple[str, str, str], run_totals.MeanOfItems],
+) -> GroupQuality:
+    plan = run.plan.evaluation
+    gap = gaps.get(group, run_totals.MeanOfItems(0, 0.0))
+    measures = dict.fromkeys(key[1:] for key in scores)
+    specs = {spec.label: spec for spec in plan.metrics} if plan else {}
+    measured = (
+        (target, specs[metric], scores.get((group, target, metric), run_totals.MeanOfItems(0, 0.0)))
+        for target, metric in sorted(measures, key=lambda key: (key[0], list(specs).index(key[1])))
+        if not metric_facts(specs[metric].name).corpus
+    )
+    return GroupQuality(
+        group=group or ALL_ITEMS,
+        items=gap.items,
+        gap=gap.mean if gap.items >= MIN_ITEMS else None,
+        scores=tuple(
+            QualityScore(
+                target=target,
+                metric=spec.label,
+                title=titled(spec),
+                items=found.items,
+                mean=found.mean if found.items >= MIN_ITEMS else None,
+            )
+            for target, spec, found in measured
+        ),
+    )
+
+
+QUALITY_RULES: Mapping[type, RedactionRules] = {
+    GroupQuality: RedactionRules(
+        stands=at_least("items"), fields={"scores": within, **kept("group items gap")}
+    ),
+    QualityScore: RedactionRules(
+        stands=at_least("items"), fields=kept("target metric title items mean")
+    ),
+}

@@ -5,11 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
-from transexplain.analysis.groups.entity_ranking import Ranking, rankings
 from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.group_cells import cells_of, reference_name
 from transexplain.analysis.groups.group_controls import Placebo, Planted, placebo, planted
-from transexplain.analysis.groups.group_splits import Split, splits, with_reversals
+from transexplain.analysis.groups.group_table import (
+    Ranking,
+    Split,
+    rankings,
+    splits,
+    with_reversals,
+)
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.analysis.groups.matching_sheet import ALL, Precision
@@ -22,13 +27,7 @@ from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import Proxies
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, kept, within
 from transexplain.reports.report_section import Section, Statement
-from transexplain.reports.sections import (
-    controls,
-    group_answers,
-    group_matching,
-    group_quality,
-    group_relevance,
-)
+from transexplain.reports.sections import group_answers, group_matching, group_relevance
 from transexplain.reports.sections.group_answers import verdict_statements
 from transexplain.reports.sections.group_matching import (
     Dropped,
@@ -39,10 +38,11 @@ from transexplain.reports.sections.group_matching import (
     rare_groups,
     without_rare,
 )
-from transexplain.reports.sections.group_quality import GroupQuality, quality_by_group
 from transexplain.reports.sections.group_relevance import (
+    GroupQuality,
     group_tables,
     key_of,
+    quality_by_group,
     ranking_axis,
     relevance_statements,
     row_of,
@@ -199,19 +199,19 @@ _RULES: Mapping[type, RedactionRules] = {
     ),
     **group_relevance.RULES,
     **group_answers.RULES,
-    **controls.RULES,
+    **group_relevance.RULES,
     **group_matching.RULES,
-    **group_quality.RULES,
+    **group_relevance.RULES,
 }
 
 
 def control_sentences(groups: Groups) -> list[str]:
     """The results of mention ablation, randomised models and planted differences; plain text."""
-    found = [controls.ablation_sentence(groups.removals)] if groups.removals else []
+    found = [group_relevance.ablation_sentence(groups.removals)] if groups.removals else []
     if groups.randomised:
-        found.append(controls.randomised_sentence(groups.rows, groups.randomised))
+        found.append(group_relevance.randomised_sentence(groups.rows, groups.randomised))
     if groups.planted:
-        found.append(controls.planted_sentence(groups.planted))
+        found.append(group_relevance.planted_sentence(groups.planted))
     return found
 
 
@@ -399,7 +399,7 @@ def _drawing(report: Any) -> Mapping[str, Any]:
         "spread_axis": spread_axis,
         "ranking_axis": ranking_axis,
         "row_of": lambda check: row_of(rows, check),
-        "controls": controls,
+        "controls": group_relevance,
     }
 
 

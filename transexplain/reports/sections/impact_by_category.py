@@ -15,7 +15,7 @@ from transexplain.reports.phrasing import percent
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Section, Source, Statement
 from transexplain.store import results, runs
-from transexplain.types.filings import ImpactPlan
+from transexplain.types.plans import ImpactPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

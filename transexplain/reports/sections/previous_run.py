@@ -14,14 +14,14 @@ from transexplain.reports.report_section import Section, Statement, merged
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
 from transexplain.reports.sections.item_fates import Counts, counts_of
-from transexplain.reports.verdict_changes import (
+from transexplain.reports.verdict_words import (
     Difference,
     VerdictChange,
     difference_statements,
     verdict_changes,
 )
-from transexplain.reports.verdict_changes import gone as gone_differences
-from transexplain.reports.verdict_changes import newly as new_differences
+from transexplain.reports.verdict_words import gone as gone_differences
+from transexplain.reports.verdict_words import newly as new_differences
 from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic

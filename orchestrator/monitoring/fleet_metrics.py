@@ -1,0 +1,480 @@
+"""The metrics that exist: one entry each, with kind, labels and meaning.
+
+The collector exports these and no others; the table in the docs and the tests of dashboard and
+alerts are made from it.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeHistogramMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+from sqlalchemy.exc import DBAPIError
+
+from orchestrator.monitoring.probes import BrokerQueues
+from orchestrator.schedule.fire_times import overdue, upcoming
+from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.store import browsing, browsing_fleet, fleet_state, schedules
+from transexplain.store.database import Database
+from transexplain.store.fleet_figures import (
+    ITEMS_PER_SECOND,
+    LEASE_AGE,
+    SHARD_SECONDS,
+    WAIT_SECONDS,
+    FigureReader,
+    FleetFigures,
+    Histogram,
+    RunFigures,
+    SavedShards,
+)
+from transexplain.store.fleet_state import FleetStatus
+from transexplain.store.schedules import LastFound, last_found
+from transexplain.types.device_time import together
+from workers.message_guard import REASONS
+from workers.queue_names import queue_name
+
+PREFIX = "transexplain_"
+#: runs that have series of their own at most, the newest; those beyond count in the sums alone
+MOST_RUNS = 50
+#: workers of each run, those last heard of; schedules; kinds of failure of a run, the most frequent
+MOST_WORKERS, MOST_SCHEDULES, MOST_KINDS = 100, 100, 20
+
+Kind = Literal["gauge", "counter", "histogram", "gaugehistogram"]
+#: what makes a series vanish: nothing; that its run is old; that no shard is held; that its
+#: schedule, or what is said of it, is gone
+Life = Literal["stays", "run", "lease", "schedule"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricFacts:
+    """One metric."""
+
+    name: str  #: without `PREFIX`, and without the `_total` of a counter
+    kind: Kind
+    labels: tuple[str, ...]
+    about: str
+    life: Life
+
+    @property
+    def shown(self) -> str:
+        """As Prometheus names it; of a histogram without `_bucket`, `_sum` and `_count`."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+    @property
+    def series(self) -> dict[str, tuple[str, ...]]:
+        """Every name that an expression can use, with its labels."""
+        if self.kind == "histogram":
+            ends = {"_bucket": ("le",), "_sum": (), "_count": ()}
+        elif self.kind == "gaugehistogram":
+            ends = {"_bucket": ("le",), "_gsum": (), "_gcount": ()}
+        else:
+            ends = {"": ()}
+        return {f"{self.shown}{end}": (*self.labels, *more) for end, more in ends.items()}
+
+
+def _gauge(name: str, labels: str, about: str, life: Life = "run") -> MetricFacts:
+    return MetricFacts(
+        name=name, kind="gauge", labels=tuple(labels.split()), about=about, life=life
+    )
+
+
+def _counter(name: str, labels: str, about: str) -> MetricFacts:
+    return MetricFacts(
+        name=name, kind="counter", labels=tuple(labels.split()), about=about, life="run"
+    )
+
+
+def _histogram(name: str, labels: str, about: str) -> MetricFacts:
+    return MetricFacts(
+        name=name, kind="histogram", labels=tuple(labels.split()), about=about, life="run"
+    )
+
+
+_CURRENT = f"runs that run or ended within {fleet_state.RECENT / 3600:.0f} hours"
+_SAVED = f"by shards saved of {_CURRENT}"
+
+_FLEET = (
+    _gauge("up", "", "Whether the database answers; without it nothing else is exported", "stays"),
+    _gauge("runs", "state", "Runs", "stays"),
+    _gauge("shards", "state", f"Shards of {_CURRENT}", "stays"),
+    _gauge("items_explained", "", f"Items explained of {_CURRENT}", "stays"),
+    _gauge("items_failed", "kind", f"Items that failed of {_CURRENT}"),
+    _gauge("claims", "", f"Claims of shards of {_CURRENT}", "stays"),
+    _gauge("leases_expired", "", "Shards whose lease ran out and nobody took", "stays"),
+    _gauge("workers", "", "Workers that hold a shard", "stays"),
+    _gauge(
+        "oldest_heartbeat_seconds", "", "Age of the oldest heartbeat of a worker at work", "stays"
+    ),
+    _gauge("device_seconds", "for", f"Time of devices, {_SAVED}", "stays"),
+    _gauge("device_waited", "worker", f"Share of it waiting for the host, {_SAVED}", "lease"),
+    _gauge("messages_refused", "reason", "Messages that workers refused, ever", "stays"),
+    _gauge("runs_left_out", "", f"Current runs beyond the newest {MOST_RUNS}", "stays"),
+    _gauge("collect_seconds", "", "Time that the database took for this scrape", "stays"),
+)
+_RUNS = (
+    _gauge("run_info", "run audit task state queue", "1 for each run, to join names by `run`"),
+    _gauge("run_shards", "run state", "Shards of the run"),
+    _gauge("run_items", "run state", "Items: `explained`, `failed`, `pending`"),
+    _gauge("run_failed_items", "run kind", "Items that failed, by kind of failure"),
+    _gauge("run_age_seconds", "run", "Since the run was created; while it runs"),
+    _gauge(
+        "run_idle_seconds",
+        "run",
+        "Since a worker claimed a shard or renewed a lease, which takes progress; while it runs "
+        "and is not paused",
+    ),
+    _gauge("run_paused", "run", "Whether the run hands out no shards: 1, or 0; while it runs"),
+    _counter("run_claims", "run", "Claims of shards, all attempts counted"),
+    _gauge("queue_shards", "queue state", "Shards of runs that run: `queued`, `running`", "stays"),
+    _gauge(
+        "queue_messages",
+        "queue",
+        "Messages that wait at the broker, those in workers' hands not counted; where it is asked",
+        "stays",
+    ),
+    _gauge("broker_up", "", "Whether the broker answers; where it is asked", "stays"),
+)
+_WORK = (
+    _gauge("worker_leases", "run worker", "Shards that the worker holds", "lease"),
+    _gauge("worker_heartbeat_age_seconds", "run worker", "Since the worker was heard of", "lease"),
+    _gauge(
+        "worker_lease_left_seconds",
+        "run worker",
+        "Until its lease ends; below 0: it lost it",
+        "lease",
+    ),
+    _counter("worker_shards", "run worker device", "Shards saved"),
+    _counter("worker_items", "run worker device", "Items of shards saved, failed ones included"),
+    _counter(
+        "device_time_seconds",
+        "run worker device stage",
+        "Time of the device: `busy`, waiting for a stage of the host, or `no_work`",
+    ),
+    _histogram("shard_seconds", "run queue device", "Computing time of saved shards, seconds"),
+    _histogram("shard_items_per_second", "run queue device", "Items a second of saved shards"),
+    _histogram(
+        "device_wait_seconds",
+        "run device stage",
+        "Time that the device waited for a stage of the host, by saved shard",
+    ),
+    MetricFacts(
+        name="lease_age_seconds",
+        kind="gaugehistogram",
+        labels=("run",),
+        about="Age of the leases that are held now: since they were renewed",
+        life="lease",
+    ),
+)
+_SCHEDULES = (
+    _gauge("schedule_active", "schedule", "Whether it fires: 1, or 0: paused", "schedule"),
+    _gauge(
+        "schedule_overdue_seconds",
+        "schedule",
+        "Since the first fire time that passed without a run; 0: none did",
+        "schedule",
+    ),
+    _gauge(
+        "schedule_next_timestamp_seconds",
+        "schedule",
+        "When it fires next, of active ones",
+        "schedule",
+    ),
+    _gauge(
+        "schedule_failing",
+        "schedule",
+        "Whether its audit could not be prepared the last time",
+        "schedule",
+    ),
+    _gauge(
+        "schedule_last_run_info",
+        "schedule run verdict",
+        "1 for the last finished run that has its results in SQL",
+        "schedule",
+    ),
+    _gauge("schedule_last_run_timestamp_seconds", "schedule", "When that run ended", "schedule"),
+    _gauge(
+        "schedule_groups_newly_flagged",
+        "schedule",
+        "Groups whose mention newly changes predictions, or whose outcome newly differs",
+        "schedule",
+    ),
+    _gauge(
+        "schedule_groups_no_longer_flagged",
+        "schedule",
+        "Groups of which either was so in the run before and is not now",
+        "schedule",
+    ),
+    _gauge(
+        "schedule_changed_predictions_ratio",
+        "schedule",
+        "Share of items in common with the run before that are predicted otherwise",
+        "schedule",
+    ),
+)
+METRICS: tuple[MetricFacts, ...] = (*_FLEET, *_RUNS, *_WORK, *_SCHEDULES)
+
+
+_LONGEST = 200  #: characters of a label
+_FAMILIES: Mapping[Kind, Callable[..., Any]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "gaugehistogram": GaugeHistogramMetricFamily,
+}
+_FACTS = {facts.name: facts for facts in METRICS}
+
+
+class MetricSamples:
+    """The samples of one scrape."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Any] = {name: _family(one) for name, one in _FACTS.items()}
+
+    def put(self, name: str, value: float, *labels: str) -> None:
+        """One sample of a gauge or a counter; `labels` in the table's order."""
+        self._families[name].add_metric(_labels(_FACTS[name], labels), value)
+
+    def put_histogram(
+        self, name: str, found: Histogram, bounds: Sequence[float], *labels: str
+    ) -> None:
+        """One histogram."""
+        ends = [*map(floatToGoString, bounds), "+Inf"]
+        buckets = list(zip(ends, map(float, found.counts), strict=True))
+        self._families[name].add_metric(_labels(_FACTS[name], labels), buckets, found.total)
+
+    def families(self, names: Sequence[str] | None = None) -> Iterator[Metric]:
+        """Every family, those without samples too, or those of these names."""
+        yield from (self._families[name] for name in names or _FACTS)
+
+
+def _family(facts: MetricFacts) -> Any:
+    return _FAMILIES[facts.kind](f"{PREFIX}{facts.name}", facts.about, labels=facts.labels)
+
+
+def _labels(facts: MetricFacts, given: Sequence[str]) -> list[str]:
+    """Values that can be written, whatever a name holds."""
+    assert len(facts.labels) == len(given), facts.name
+    return [one[:_LONGEST].encode("utf-8", "replace").decode() for one in given]
+
+
+def put_schedules(samples: MetricSamples, db: Database) -> None:
+    """The first schedules by name; raises DatabaseError as `Database.read`."""
+    now = schedules.now(db)
+    for row in browsing_fleet.schedule_rows(db, errors=False)[:MOST_SCHEDULES]:
+        _put_schedule(samples, row, now)
+    for found in last_found(db)[:MOST_SCHEDULES]:
+        _put_last(samples, found)
+
+
+def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> None:
+    name, active = row["name"], row["state"] == "active"
+    samples.put("schedule_active", float(active), name)
+    samples.put("schedule_failing", float(row["retry_at"] is not None), name)
+    if not active:
+        return
+    with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
+        late = overdue(row["cron"], row["time_zone"], row["since"], now)
+        samples.put("schedule_overdue_seconds", late, name)
+        following = next(upcoming(row["cron"], row["time_zone"], now), None)
+        if following is not None:
+            samples.put("schedule_next_timestamp_seconds", following, name)
+
+
+def _put_last(samples: MetricSamples, found: LastFound) -> None:
+    name = found.schedule
+    samples.put("schedule_last_run_info", 1, name, found.run_id, found.verdict)
+    samples.put("schedule_last_run_timestamp_seconds", found.finished, name)
+    compared = {
+        "schedule_groups_newly_flagged": found.newly,
+        "schedule_groups_no_longer_flagged": found.gone,
+        "schedule_changed_predictions_ratio": found.changed,
+    }
+    for metric, value in compared.items():
+        if value is not None:
+            samples.put(metric, value, name)
+
+
+log = logging.getLogger(__name__)
+
+
+class FleetCollector(Collector):
+    """The metrics of a scrape; only `transexplain_up` 0 where the database does not answer.
+
+    `queue` is the first part of the queues' names, `broker` knows what waits in them. What the
+    role of the connection may not read, items and refused messages, is left out.
+    """
+
+    def __init__(self, db: Database, queue: str, broker: BrokerQueues | None = None) -> None:
+        self._db = db
+        self._queue = queue
+        self._broker = broker
+        self._figures = FigureReader(db, fleet_state.RECENT, MOST_RUNS)
+        self._away = False  # as the last scrape found; each change is logged once
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family of the table, read now."""
+        samples, begun = MetricSamples(), time.monotonic()
+        if self._broker is not None:
+            self._broker.begin()  # meanwhile the database is read
+        try:
+            self._read(samples)
+        except (DatabaseError, DBAPIError) as error:
+            self._note(error)
+            samples = MetricSamples()
+            samples.put("up", 0)
+            yield from samples.families(["up"])
+            return
+        self._note(None)
+        samples.put("up", 1)
+        samples.put("collect_seconds", time.monotonic() - begun)
+        if self._broker is not None:
+            _put_messages(samples, self._broker.waiting())
+        yield from samples.families()
+
+    def _note(self, error: Exception | None) -> None:
+        before, self._away = self._away, error is not None
+        if error is not None and not before:
+            # a statement that fails, as on tables of another version, quotes what it was given
+            reason = error if isinstance(error, DatabaseError) else type(error).__name__
+            log.warning("scrapes find no database: %s", reason)
+        elif error is None and before:
+            log.info("scrapes find the database again")
+
+    def _read(self, samples: MetricSamples) -> None:
+        items = browsing.texts_readable(self._db)
+        now = fleet_state.status(self._db, items=items)
+        figures = self._figures.read(items=items)
+        _put_fleet(samples, now, items=items)
+        samples.put("runs_left_out", figures.left_out)
+        queues = {one.id: queue_name(self._queue, one.modality, one.device) for one in figures.runs}
+        for one in figures.runs:
+            _put_run(samples, one, queues[one.id])
+        _put_queues(samples, figures, queues)
+        _put_leases(samples, now, figures)
+        _put_workers(samples, figures)
+        _put_histograms(samples, figures, queues)
+        put_schedules(samples, self._db)
+
+
+def _put_fleet(samples: MetricSamples, now: FleetStatus, *, items: bool) -> None:
+    """What is said of all current runs together."""
+    _put_each(samples, "runs", now.runs)
+    _put_each(samples, "shards", now.shards)
+    samples.put("items_explained", now.explained)
+    _put_each(samples, "items_failed", now.failed)
+    samples.put("claims", now.claims)
+    samples.put("leases_expired", now.expired)
+    at_work = {worker.name for worker in now.workers}
+    samples.put("workers", len(at_work))
+    oldest = max((worker.heartbeat_age for worker in now.workers), default=0.0)
+    samples.put("oldest_heartbeat_seconds", oldest)
+    _put_each(samples, "device_seconds", together(now.devices).seconds)
+    for one in now.devices:
+        if one.worker is not None and one.worker in at_work:
+            samples.put("device_waited", one.waited or 0.0, one.worker)
+    if items:
+        _put_each(samples, "messages_refused", {**dict.fromkeys(REASONS, 0), **now.refused})
+
+
+def _put_each(samples: MetricSamples, name: str, values: Mapping[str, float]) -> None:
+    for label, value in values.items():
+        samples.put(name, value, label)
+
+
+def _put_run(samples: MetricSamples, one: RunFigures, queue: str) -> None:
+    samples.put("run_info", 1, one.id, one.name, one.task, one.state, queue)
+    for state, count in one.shards.items():
+        samples.put("run_shards", count, one.id, state)
+    counts = {"explained": one.explained, "failed": one.failed, "pending": one.pending}
+    for state, count in counts.items():
+        samples.put("run_items", count, one.id, state)
+    frequent = dict(list(one.kinds.items())[:MOST_KINDS])
+    if others := sum(one.kinds.values()) - sum(frequent.values()):
+        frequent["other"] = frequent.get("other", 0) + others
+    for kind, count in frequent.items():
+        samples.put("run_failed_items", count, one.id, kind)
+    samples.put("run_claims", one.claims, one.id)
+    if one.state == "running":
+        samples.put("run_age_seconds", one.age, one.id)
+        samples.put("run_paused", float(one.paused), one.id)
+        if not one.paused:  # that nobody claims its shards is what was asked for
+            samples.put("run_idle_seconds", one.idle, one.id)
+        samples.put_histogram("lease_age_seconds", one.leases, LEASE_AGE, one.id)
+
+
+def _put_queues(samples: MetricSamples, figures: FleetFigures, queues: Mapping[str, str]) -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in figures.runs:
+        for state in ("queued", "running"):
+            counts[queues[one.id], state] += one.shards[state] if one.state == "running" else 0
+    for (queue, state), count in sorted(counts.items()):
+        samples.put("queue_shards", count, queue, state)
+
+
+def _put_messages(samples: MetricSamples, waiting: Mapping[str, int] | None) -> None:
+    samples.put("broker_up", float(waiting is not None))
+    for queue, messages in (waiting or {}).items():
+        samples.put("queue_messages", messages, queue)
+
+
+def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures) -> None:
+    """Of workers that hold shards of the runs that are exported."""
+    exported = {one.id for one in figures.runs}
+    held: Counter[str] = Counter()
+    for one in sorted(now.workers, key=lambda one: one.heartbeat_age):
+        held[one.run_id] += 1
+        if one.run_id in exported and held[one.run_id] <= MOST_WORKERS:
+            of = (one.run_id, one.name)
+            samples.put("worker_leases", one.shards, *of)
+            samples.put("worker_heartbeat_age_seconds", one.heartbeat_age, *of)
+            samples.put("worker_lease_left_seconds", one.lease_left, *of)
+
+
+def _put_workers(samples: MetricSamples, figures: FleetFigures) -> None:
+    """What each worker saved; those last heard of come first."""
+    counted: Counter[str] = Counter()
+    for one in figures.saved:
+        counted[one.run_id] += 1
+        if counted[one.run_id] > MOST_WORKERS:
+            continue
+        of = (one.run_id, one.worker, one.hardware)
+        samples.put("worker_shards", one.shards, *of)
+        samples.put("worker_items", one.items, *of)
+        for stage, seconds in one.seconds.items():
+            samples.put("device_time_seconds", seconds, *of, stage)
+
+
+def _put_histograms(
+    samples: MetricSamples, figures: FleetFigures, queues: Mapping[str, str]
+) -> None:
+    """Of each run and kind of device, all workers together."""
+    together: dict[tuple[str, str], list[SavedShards]] = {}
+    for one in figures.saved:
+        together.setdefault((one.run_id, one.hardware), []).append(one)
+    for (run_id, device), some in together.items():
+        of = (run_id, queues[run_id], device)
+        samples.put_histogram(
+            "shard_seconds", _sum([one.shard_seconds for one in some]), SHARD_SECONDS, *of
+        )
+        samples.put_histogram(
+            "shard_items_per_second", _sum([one.rates for one in some]), ITEMS_PER_SECOND, *of
+        )
+        for stage in some[0].waits:
+            waits = _sum([one.waits[stage] for one in some])
+            samples.put_histogram("device_wait_seconds", waits, WAIT_SECONDS, run_id, device, stage)
+
+
+def _sum(found: list[Histogram]) -> Histogram:
+    return sum(found[1:], start=found[0])

@@ -1,0 +1,463 @@
+"""The verdict of a scheduled run in the few lines that a person reads in a chat or a mail."""
+
+import json
+import os
+import re
+import smtplib
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.headerregistry import Address as Mailbox
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from html import escape
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import quote, unquote
+
+from transexplain import settings
+from transexplain.errors import ConfigurationError, WebhookError
+from transexplain.reports.report_records import Summary
+from transexplain.reports.sections.previous_run import gone, newly
+from transexplain.reports.verdict_words import Difference, shown, verdict_changes
+from transexplain.text.addresses import check_server, read_address, shown_url, without_secrets
+
+SERVE_URL = "TRANSEXPLAIN_SERVE_URL"
+#: control characters, marks that turn the direction of what follows, and lone surrogates
+_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_SENTENCES = 3  #: of the report's headline, behind the verdict
+_END = "\N{HORIZONTAL ELLIPSIS}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """What a message says; its texts are plain and may hold whatever names hold."""
+
+    title: str
+    sentences: tuple[str, ...]  #: the verdict first
+    lists: tuple[tuple[str, tuple[str, ...]], ...]  #: heading and groups, none of them empty
+    counts: str  #: of groups and of items; "": a test
+    link: str | None  #: to the run's page; None: no base address is set
+    source: str  #: schedule and run
+
+
+def notice_of(summary: Summary, schedule: str) -> Notice:
+    """The notice of a finished run."""
+    audited, counts, previous = summary.audited, summary.counts, summary.previous
+    verdict = [summary.verdict.text] if summary.verdict else []
+    lines = [one.text for one in summary.headline[:_SENTENCES] if one.text not in verdict]
+    lists = [("Flagged groups", _names(differences(summary)))]
+    if previous is not None:
+        lists.append(("Newly flagged", _names(newly(previous))))
+        lists.append(("No longer flagged", _names(gone(previous))))
+    flagged = "; ".join(f"{heading.lower()}: {len(names)}" for heading, names in lists)
+    explained = f"{counts.done:,} of {counts.total:,} items explained, {counts.failed:,} failed"
+    pending = f", {counts.pending:,} not worked on" if counts.pending else ""
+    return Notice(
+        title=f"Audit {audited.name}: {audited.state}",
+        sentences=(*verdict, *lines),
+        lists=tuple((heading, names) for heading, names in lists if names),
+        counts=f"{flagged.capitalize()}. {explained}{pending}.",
+        link=run_link(audited.run_id),
+        source=f"Schedule {schedule}, run {audited.run_id}",
+    )
+
+
+def trial_notice(schedule: str, audit: str) -> Notice:
+    """What `schedule test` sends."""
+    return Notice(
+        title=f"Audit {audit}: test message",
+        sentences=("Verdicts of this schedule's runs will come here.",),
+        lists=(),
+        counts="",
+        link=None,
+        source=f"Schedule {schedule}",
+    )
+
+
+def run_link(run_id: str) -> str | None:
+    """The page of a run in `transexplain serve`; None where `TRANSEXPLAIN_SERVE_URL` is not set.
+
+    Raises ConfigurationError for a base address that no browser opens.
+    """
+    base = os.environ.get(SERVE_URL)
+    if not base:
+        return None
+    address = read_address(base)
+    what = f"{SERVE_URL}={shown_url(base)}"
+    if address is None or address.scheme.lower() not in ("http", "https"):
+        raise ConfigurationError(f"{what} is no http:// or https:// address")
+    if address.user is not None or address.query is not None or address.fragment is not None:
+        raise ConfigurationError(f"{what}: leave out user, password and what follows ? or #")
+    check_server(address, what, remedy="write https://HOST:PORT/PATH, names of hosts in ASCII")
+    path = quote(address.path.rstrip("/"), safe="/%")
+    return f"{address.scheme}://{address.place}{path}/runs/{quote(run_id, safe='')}"
+
+
+def shortened(notice: Notice, longest: int, most: int) -> Notice:
+    """The notice with every text on one line of at most `longest` characters, lists of `most`."""
+
+    def cut(text: str) -> str:
+        return one_line(text, longest)
+
+    def some(lines: Sequence[str]) -> tuple[str, ...]:
+        left = len(lines) - most
+        return (*map(cut, lines[:most]), *([f"and {left:,} more"] if left > 0 else []))
+
+    return replace(
+        notice,
+        title=cut(notice.title),
+        sentences=some(notice.sentences),
+        lists=tuple((cut(heading), some(names)) for heading, names in notice.lists),
+        source=cut(notice.source),
+    )
+
+
+def one_line(text: str, longest: int) -> str:
+    """`text` on one line, without characters that are obeyed instead of shown."""
+    shown = _OBEYED.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}{_END}"
+
+
+def lines_of(notice: Notice) -> str:
+    """The notice as plain text."""
+    parts = [notice.title, "\n".join(notice.sentences)]
+    for heading, names in notice.lists:
+        parts.append("\n".join((heading, *(f"- {name}" for name in names))))
+    parts += [notice.counts, notice.link or "", notice.source]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def differences(summary: Summary) -> list[Difference]:
+    """Groups whose mention changes the prediction, or whose outcome differs."""
+    verdicts = summary.groups.verdicts if summary.groups else ()
+    return shown(verdict_changes((), verdicts))
+
+
+def _names(rows: Sequence[Difference]) -> tuple[str, ...]:
+    return tuple(sorted(f"{row.group}: {row.sentence}" for row in rows))
+
+
+_SECTION = 3_000  #: characters of a text of Slack
+_CARD = 28 * 1024  #: bytes of a message of Teams
+#: lengths of texts and lists, tried in turn until a body fits
+_SIZES = ((1_000, 10), (500, 10), (250, 10), (100, 8), (40, 4))
+_ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
+Body = Mapping[str, Any]
+
+
+def slack_body(notice: Notice) -> bytes:
+    """A message of Block Kit with a text for notifications.
+
+    `&`, `<` and `>` of all texts are escaped, so that none becomes a mention or a link; `verbatim`
+    keeps names and addresses in them from being made into links.
+    """
+    return encoded(_fitting(notice, _slack, _fits_slack))
+
+
+def teams_body(notice: Notice) -> bytes:
+    """A message with one Adaptive Card of at most 28 KB.
+
+    Texts stand in text runs, in which no Markdown is read.
+    """
+    return encoded(_fitting(notice, _teams, lambda body: len(encoded(body)) <= _CARD))
+
+
+def encoded(body: Body) -> bytes:
+    """The JSON of a body."""
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _fitting(notice: Notice, write: Callable[[Notice], Body], fits: Callable[[Body], bool]) -> Body:
+    """The body with the longest texts that fit; an escape must not be cut, so texts are."""
+    made: Body = {}
+    for longest, most in _SIZES:
+        made = write(shortened(notice, longest, most))
+        if fits(made):
+            break
+    return made
+
+
+def _fits_slack(body: Body) -> bool:
+    texts = [body["text"], *(block["text"]["text"] for block in body["blocks"][:-1])]
+    return max(map(len, texts)) <= _SECTION
+
+
+def _slack(notice: Notice) -> Body:
+    first, *others = notice.sentences or ("",)
+    sections = [f"*{_escaped(notice.title)}*\n{_escaped(first)}", *_bulleted(others)]
+    for heading, names in notice.lists:
+        sections.append("\n".join([f"*{_escaped(heading)}*", *_bulleted(names)]))
+    sections.append(_escaped(notice.counts))
+    if notice.link:
+        sections.append(f"<{_escaped(notice.link)}|Open the run>")
+    blocks = [{"type": "section", "text": _mrkdwn(one)} for one in sections if one]
+    source = {"type": "context", "elements": [_mrkdwn(_escaped(notice.source))]}
+    return {"text": sections[0], "blocks": [*blocks, source]}
+
+
+def _mrkdwn(text: str) -> Body:
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _bulleted(lines: Sequence[str]) -> list[str]:
+    return ["\n".join(f"\N{BULLET} {_escaped(one)}" for one in lines)] if lines else []
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+def _teams(notice: Notice) -> Body:
+    body = [_runs(notice.title, weight="Bolder", size="Medium")]
+    body += [_runs(one) for one in notice.sentences]
+    for heading, names in notice.lists:
+        body.append(_runs(heading, weight="Bolder"))
+        body += [_runs(f"\N{BULLET} {name}", spacing="None") for name in names]
+    if notice.counts:
+        body.append(_runs(notice.counts))
+    body.append(_runs(notice.source, subtle=True))
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.2",
+        "body": body,
+    }
+    if notice.link:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Open the run", "url": notice.link}]
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": card,
+    }
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _runs(text: str, *, spacing: str | None = None, subtle: bool = False, **style: str) -> Body:
+    run: dict[str, Any] = {"type": "TextRun", "text": text, **style}
+    if subtle:
+        run["isSubtle"] = True
+    block: dict[str, Any] = {"type": "RichTextBlock", "inlines": [run]}
+    if spacing:
+        block["spacing"] = spacing
+    return block
+
+
+URL, FROM = "TRANSEXPLAIN_SMTP_URL", "TRANSEXPLAIN_SMTP_FROM"
+STARTTLS, CA = "TRANSEXPLAIN_SMTP_STARTTLS", "TRANSEXPLAIN_SMTP_CA"
+TIMEOUT = 10.0  #: seconds for each answer of the server
+_PORTS = {"smtp": 587, "smtps": 465}
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#: a mailbox as HTML's own check has it: no quotes, comments, spaces or control characters
+_MAILBOX = re.compile(
+    rf"(?P<user>[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}})@(?P<host>{_LABEL}(?:\.{_LABEL}){{0,8}})"
+)
+_LONGEST = 500  #: characters of a line
+_MOST = 50  #: groups of a list
+_SUBJECT = 150
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MailServer:
+    """Where messages are handed in."""
+
+    host: str
+    port: int
+    tls: bool  #: from the first byte on
+    starttls: bool  #: required before anything is said
+    user: str | None
+    password: str = field(repr=False)
+    url: str = field(repr=False)
+    ca: str | None
+
+    @property
+    def shown(self) -> str:
+        """For messages: no user, no password."""
+        return f"mail server {self.host}:{self.port}"
+
+
+def check_address(address: str) -> None:
+    """Raise ConfigurationError for what is no plain e-mail address."""
+    if not _MAILBOX.fullmatch(address) or ".." in address.partition("@")[0]:
+        raise ConfigurationError(
+            f"e-mail address {address[:80]!r}: write name@host, one for each --email"
+        )
+
+
+def server_of_environment() -> MailServer:
+    """The mail server that the environment names; raises ConfigurationError, without a password."""
+    url = settings.secret("SMTP_URL")
+    if not url:
+        raise ConfigurationError(
+            f"set {URL} (or {URL}_FILE) to send e-mail, as in smtp://user:password@host:587"
+        )
+    return read_server(url)
+
+
+def read_server(url: str) -> MailServer:
+    """The mail server of a URL, with what the environment says about encryption."""
+    address, what = read_address(url), f"{URL} {shown_url(url)}"
+    if address is not None and address.scheme.lower() not in _PORTS:
+        raise ConfigurationError(f"{what}: write smtp://user:password@host:587 or smtps://...")
+    check_server(address, what)
+    assert address is not None
+    if address.path.strip("/") or address.query is not None or address.fragment is not None:
+        raise ConfigurationError(
+            f"{what}: leave out what follows the port; in a password, / is %2F"
+        )
+    user, password = unquote(address.user or ""), unquote(address.password or "")
+    if not (user + password).isascii():
+        raise ConfigurationError(f"{what}: user and password have to be ASCII")
+    scheme = address.scheme.lower()
+    return MailServer(
+        host=address.host,
+        port=int(address.port or _PORTS[scheme]),
+        tls=scheme == "smtps",
+        starttls=scheme == "smtp" and _starttls(address.host),
+        user=user or None,
+        password=password,
+        url=url,
+        ca=os.environ.get(CA) or None,
+    )
+
+
+def _starttls(host: str) -> bool:
+    found = os.environ.get(STARTTLS) or "auto"
+    if found not in ("auto", "required", "off"):
+        raise ConfigurationError(f"{STARTTLS}={found!r} is none of auto, required, off")
+    return found == "required" or (found == "auto" and not _is_local(host))
+
+
+def _is_local(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower().removesuffix(".") == "localhost"
+
+
+def sender() -> str:
+    """The address that messages come from; raises ConfigurationError where there is none."""
+    found = os.environ.get(FROM)
+    if not found:
+        raise ConfigurationError(f"set {FROM} to the address that e-mail comes from")
+    try:
+        check_address(found)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{FROM}: {error}") from None
+    return found
+
+
+def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> EmailMessage:
+    """The notice as plain text with HTML beside it; `identity` is that of the delivery.
+
+    Its Message-ID is the same for every attempt, so that a mailbox can drop the second.
+    """
+    short = shortened(notice, _LONGEST, _MOST)
+    made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
+    found = " ".join((f"TransExplain: {notice.title}.", *notice.sentences[:1]))
+    made["Subject"] = one_line(found, _SUBJECT)
+    made["From"] = Mailbox("TransExplain", addr_spec=sent_from)
+    made["To"] = Mailbox(addr_spec=to)
+    made["Date"] = format_datetime(datetime.now(UTC))
+    made["Message-ID"] = f"<{identity}@{sent_from.partition('@')[2]}>"
+    made["Auto-Submitted"] = "auto-generated"
+    made.set_content(lines_of(short))
+    made.add_alternative(_html(short), subtype="html")
+    return made
+
+
+def _html(notice: Notice) -> str:
+    parts = [f"<h1>{escape(notice.title)}</h1>"]
+    parts += [f"<p>{escape(one)}</p>" for one in notice.sentences]
+    for heading, names in notice.lists:
+        points = "".join(f"<li>{escape(name)}</li>" for name in names)
+        parts.append(f"<h2>{escape(heading)}</h2><ul>{points}</ul>")
+    parts.append(f"<p>{escape(notice.counts)}</p>")
+    if notice.link:
+        parts.append(f'<p><a href="{escape(notice.link)}">Open the run</a></p>')
+    parts.append(f"<p><small>{escape(notice.source)}</small></p>")
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><body>\n{body}\n</body></html>\n'
+    )
+
+
+def send(to: str, notice: Notice, identity: str) -> str:
+    """Hand a notice to the mail server; returns what a person reads about it.
+
+    Raises ConfigurationError for the environment, WebhookError where the server does not take it:
+    a refusal by a number from 500 is final, but not that of the login.
+    """
+    server, sent_from = server_of_environment(), sender()
+    check_address(to)  # one that was written past this program
+    message = message_of(notice, to=to, sent_from=sent_from, identity=identity)
+    try:
+        _hand_in(server, message, sent_from, to)
+    except smtplib.SMTPAuthenticationError as error:
+        said = _said(server, error.smtp_code, error.smtp_error)
+        raise WebhookError(
+            f"{server.shown} refused the login: {said}; check user and password of {URL}"
+        ) from None
+    except smtplib.SMTPRecipientsRefused as error:
+        code, text = next(iter(error.recipients.values()))
+        raise _refused(server, code, text) from None
+    except smtplib.SMTPResponseException as error:
+        raise _refused(server, error.smtp_code, error.smtp_error) from None
+    except smtplib.SMTPNotSupportedError as error:
+        raise WebhookError(f"{server.shown}: {error}{_hint(server)}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise WebhookError(
+            f"{server.shown}: its certificate is not valid: {error.verify_message}; name its "
+            f"authority in {CA}"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise WebhookError(f"{server.shown} cannot be reached: {reason}") from None
+    return f"accepted by {server.shown}"
+
+
+def _hand_in(server: MailServer, message: EmailMessage, sent_from: str, to: str) -> None:
+    context = _context(server)
+    if server.tls:
+        smtp: smtplib.SMTP = smtplib.SMTP_SSL(
+            server.host, server.port, timeout=TIMEOUT, context=context
+        )
+    else:
+        smtp = smtplib.SMTP(server.host, server.port, timeout=TIMEOUT)
+    try:
+        if server.starttls:
+            smtp.starttls(context=context)
+        if server.user:
+            smtp.login(server.user, server.password)
+        smtp.send_message(message, sent_from, [to])
+    except BaseException:
+        smtp.close()
+        raise
+    # it was taken: what goes wrong from here on must not have it sent again
+    with suppress(smtplib.SMTPException, OSError):
+        smtp.quit()
+    smtp.close()
+
+
+def _context(server: MailServer) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=server.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"{CA}: {server.ca}: {error.strerror or 'is no certificate'}; name a file in PEM format"
+        ) from None
+
+
+def _refused(server: MailServer, code: int, text: bytes | str) -> WebhookError:
+    return WebhookError(f"{server.shown} answered {_said(server, code, text)}", final=code >= 500)
+
+
+def _said(server: MailServer, code: int, text: bytes | str) -> str:
+    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return without_secrets(f"{code} {one_line(shown, 200)}".rstrip(), server.url)
+
+
+def _hint(server: MailServer) -> str:
+    return f" ({STARTTLS}=off sends without encryption)" if server.starttls else ""

@@ -1,0 +1,1 @@
+"""Text that comes from outside: parsing, addresses, secrets and tracebacks."""
