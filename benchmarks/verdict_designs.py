@@ -365,6 +365,9 @@ def compared(design: Design, seed: int) -> tuple[list[Compared], list[ComparedRa
             answers=design.answers,
             slice_=_stratum(texts, place),
             cluster=_cluster(texts, place),
+            names=()
+            if design.complete
+            else [(design.named[texts.group[place]], str(name)) for name in cast[place]],
         )
     for number_of, side, name in _swaps(texts, cast[:, 0], rng):
         logits = read(side, name)

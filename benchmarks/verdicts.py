@@ -167,7 +167,8 @@ def followed(name: str, seed: int) -> tuple[float | None, bool] | None:
         swaps = [row for row in evidence.counterfactuals if row.group == group]
         factor = mention_factor(swaps, design.names)
     else:
-        factor = outcome_factor([row for row in evidence.outcomes if row.group == group])
+        rates = [row for row in evidence.outcomes if row.group == group]
+        factor = outcome_factor(rates, design.names)
     if factor is None or factor > _MOST_FOLLOWED:
         return factor, False
     again = evidence_of(design.larger(factor, question), 10_000 + seed)

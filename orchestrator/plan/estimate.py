@@ -215,10 +215,10 @@ def _power(
         texts = min(swapped, templates) if templates else swapped
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
-        rates = of_rates(plan.matters.rates, own, other, tested * rates_each)
+        sample = math.inf if plan.complete else float(names)
+        rates = of_rates(plan.matters.rates, own, other, sample, tested * rates_each)
         words = f"outcome {_both(rates, 100, 'points')}"
         if texts:
-            sample = math.inf if plan.complete else float(names)
             effect = of_plan(plan.matters.logit, texts, sample, 4 * tested)
             words = f"mention {_both(effect, 1, 'logit')}; {words}"
         yield group, words

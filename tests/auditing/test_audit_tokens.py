@@ -66,7 +66,7 @@ def rates_of(
 ) -> list[Outcome]:
     lexicon = folder / "groups.json"
     names = [f"author/{name}" if column else name for name in NAMES]
-    groups: dict[str, Any] = {"check": 0, "reference": names[1]}
+    groups: dict[str, Any] = {"check": 0, "reference": names[1], "complete": True}
     path = make_audit(
         folder,
         targets=["predicted"],

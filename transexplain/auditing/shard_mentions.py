@@ -89,6 +89,7 @@ class MentionCounter:
         self._tagging = plan.model.head == "tokens"
         self._generates = plan.model.head == GENERATED
         self._answering = plan.model.head == "span"
+        self._sampled = not plan.complete  # whether there are names that no list has
         #: groups whose spellings are counted; none where texts are not stored as they are
         self._listed = {one.name for one in plan.groups if one.terms and plan.privacy is None}
         self._second = matcher_of(plan.second, plan.matching) if plan.second else None
@@ -175,15 +176,19 @@ class MentionCounter:
         # a template and a cluster may have the same name
         cluster = f"cluster {own}" if own else f"template {template}" if template else ""
         aggregate.gaps.add(done.attributions, groups)
-        counted = [(outcome, groups)]
+        listed = {(one.group, one.entity) for one in matches}  # values of a column are no names
+        named = [one for one in mentions if (one.group, one.entity) in listed]
+        counted: list[tuple[ItemOutcome, Sequence[Mention | Match]]] = [(outcome, named)]
         if self._tagging:
-            counted = list(_entity_answers(done, outcome, groups, matches))
+            counted = list(_entity_answers(done, outcome, matches))
+            groups = {*groups} - {one.group for one in matches}  # what is named differs by entity
         if self._answering and done.agreement is None:
             counted = []  # whether the answer is right is not known
         for answer, of in counted:
             aggregate.outcomes.add(
                 answer,
-                of,
+                {*groups, *(one.group for one in of)},
+                names=[(one.group, one.entity) for one in of] if self._sampled else (),
                 answers=self._answers,
                 slice_=slice_,
                 cluster=cluster,
@@ -253,18 +258,17 @@ class MentionCounter:
 
 
 def _entity_answers(
-    done: Explained, outcome: ItemOutcome, groups: Collection[str], matches: Sequence[Match]
-) -> Iterator[tuple[ItemOutcome, Collection[str]]]:
-    """The answer to each entity of a text with the groups that it names.
+    done: Explained, outcome: ItemOutcome, matches: Sequence[Match]
+) -> Iterator[tuple[ItemOutcome, list[Match]]]:
+    """The answer to each entity of a text with what it names.
 
     Where the data says which entities there are: those, each with the type that exactly its
     characters were given, and what was found besides. Else the mentions, each with the type that a
-    part of it was given. `groups` of the whole item are every entity's.
+    part of it was given.
     """
-    whole = {*groups} - {one.group for one in matches}
 
-    def named(span: TaggedSpan | Match) -> set[str]:
-        return whole | {one.group for one in matches if _overlap(one, span)}
+    def named(span: TaggedSpan | Match) -> list[Match]:
+        return [one for one in matches if _overlap(one, span)]
 
     if done.given is None:
         for one in matches:

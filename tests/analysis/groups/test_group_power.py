@@ -67,7 +67,7 @@ def test_a_share_of_which_nothing_was_seen_needs_texts() -> None:
 def test_plans_promise_more_of_larger_runs() -> None:
     small, large = (of_plan(0.1, texts, math.inf, 8) for texts in (100, 1_000))
     assert large.finds < small.finds
-    few, many = (of_rates(0.05, items, items, 4) for items in (240, 5_000))
+    few, many = (of_rates(0.05, items, items, math.inf, 4) for items in (240, 5_000))
     assert many.finds < few.finds
     assert few.shows is None
     assert many.shows is not None
@@ -85,6 +85,17 @@ def test_a_short_list_is_said_to_be_short() -> None:
     assert row.mention == "open"
     assert "list is too" in row.mention_advice
     assert "groups.complete" in row.mention_advice
+
+
+def test_rates_of_names_that_differ_are_limited_by_the_list() -> None:
+    differing = Design(names=4, own=1.0, texts=6_000, swapped=10)
+    row = verdict(differing, 2, 4)
+    assert row.outcome == "open"
+    assert "list is too short" in row.outcome_advice and "the difference is" in row.outcome_advice
+    complete = verdict(replace(differing, complete=True), 2, 4)
+    assert "list is too short" not in complete.outcome_advice
+    few, many = (of_rates(0.05, 5_000, 5_000, names, 4) for names in (3, 24))
+    assert few.finds > many.finds > of_rates(0.05, 5_000, 5_000, math.inf, 4).finds
 
 
 def test_advice_on_texts_says_how_many_the_data_have() -> None:

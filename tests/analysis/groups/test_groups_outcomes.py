@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from transexplain.analysis.groups.answers import Answer, probability
@@ -189,3 +190,79 @@ def test_items_without_the_logits_of_an_answer_are_counted_without() -> None:
     none.add(ITEM, (), answers=())
     [(_, tally)] = none
     assert (tally.items, tally.measured) == (1, 0)
+
+
+def drawn(seed: int, *, own: float, together: int = 1, sampled: bool = True) -> OutcomeTotals:
+    """400 items a group with `together` of its 12 names each, which have effects of their own."""
+    rng, totals = np.random.default_rng(seed), OutcomeTotals()
+    for group in "AB":
+        effects = own * rng.normal(size=12)
+        for _ in range(400):
+            cast = rng.choice(12, together, replace=False)
+            value = 2.0 * rng.normal() + effects[cast].sum()
+            totals.add(
+                replace(ITEM, predicted=CLASSES[int(value > 0)]),
+                {group},
+                answers=(INVITED,),
+                names=[(group, f"{group} {name}") for name in cast] if sampled else (),
+            )
+    return totals
+
+
+@pytest.mark.parametrize(("own", "together"), [(0.0, 1), (0.6, 1), (0.6, 3)])
+def test_intervals_hold_the_truth_of_names_that_are_a_sample(own: float, together: int) -> None:
+    def held(*, sampled: bool) -> int:
+        """In how many of 80 corpora the interval holds 0, the truth of other names."""
+        references, count = references_of("B", ["A", "B"]), 0
+        for seed in range(80):
+            totals = drawn(seed, own=own, together=together, sampled=sampled)
+            [(_, [rate])] = outcome_table(totals, [INVITED], CLASSES, references, Practical())
+            low, high = rate.outside(0.95)
+            count += low <= 0.0 <= high
+        return count
+
+    assert 70 <= held(sampled=True) <= 80, "95 %, less three standard errors"
+    assert not own or held(sampled=False) < 65, "items of one name are alike"
+
+
+def test_names_of_other_groups_and_single_names_change_no_interval() -> None:
+    alone = table(drawn(1, own=1.0, sampled=False), reference="B")
+    other, single = drawn(1, own=1.0, sampled=False), OutcomeTotals()
+    for predicted in CLASSES * 50:
+        outcome = replace(ITEM, predicted=predicted)
+        other.add(outcome, {"C"}, answers=(INVITED,), names=[("C", predicted)])
+        single.add(outcome, {"A"}, answers=(INVITED,), names=[("A", "their only name")])
+        single.add(outcome, {"B"}, answers=(INVITED,), names=[("B", "his only name")])
+    assert table(other, reference="B") == alone
+    [row] = table(single, reference="B")
+    [same] = table(counted(*((g, f">{c}", 50) for g in "AB" for c in CLASSES)), reference="B")
+    assert row.own.selected == same.own.selected
+    assert (
+        table(drawn(1, own=1.0), reference="B")[0].own.selected.interval[0]
+        < (alone[0].own.selected.interval[0])
+    )
+
+
+def test_names_merge_to_the_same_bits_in_any_order_and_are_counted_apart() -> None:
+    parts = [drawn(seed, own=0.5, together=2) for seed in range(4)]
+    merged = [OutcomeTotals().merge(parts[0]), OutcomeTotals().merge(parts[3])]
+    for one in (1, 2, 3):
+        merged[0].merge(OutcomeTotals.from_json(parts[one].to_json()))
+        merged[1].merge(OutcomeTotals.from_json(parts[3 - one].to_json()))
+    assert merged[0].to_json() == merged[1].to_json()
+    assert sum(tally.items for _, tally in merged[0]) == 3200
+    assert sum(items for _, items in merged[0].by_name()) == 6400
+    assert merged[0].answers == {1}
+    without = [drawn(seed, own=0.5, together=2, sampled=False) for seed in range(4)]
+    plain = OutcomeTotals()
+    for one in without:
+        plain.merge(one)
+    assert list(plain) == list(merged[0]) and not plain.by_name()
+
+
+def test_more_names_than_numbers_share_them() -> None:
+    totals = OutcomeTotals()
+    for number in range(12_000):
+        totals.add(ITEM, {"A"}, answers=(INVITED,), names=[("A", f"name {number}")])
+    assert len(totals.by_name()) <= 4096
+    assert sum(items for _, items in totals.by_name()) == 12_000

@@ -10,13 +10,17 @@ from dataclasses import replace
 from transexplain.analysis.groups.counterfactuals import MIN_TEXTS, Counterfactual
 from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.analysis.groups.power import INSIDE, Precision
+from transexplain.analysis.groups.power import INSIDE, Precision, RatePrecision
 from transexplain.analysis.groups.verdict_sentences import WORDS
 
 _OFTEN = "in 9 of 10 runs"
 _SCALE: dict[MeasureName, tuple[float, str]] = {
     "logit": (1.0, "logit"),
     "probability": (100.0, "points of probability"),
+    "rate": (100.0, "points"),
+    "true positive rate": (100.0, "points of true positives"),
+    "false positive rate": (100.0, "points of false positives"),
+    "precision": (100.0, "points of precision"),
 }
 
 
@@ -45,7 +49,7 @@ def mention_advice(
         texts = everywhere.documents
     needed = _factor([precision for _, precision in open_], names)
     if needed is None or (texts and needed * everywhere.documents > texts):
-        short = _too_short(open_, everywhere, names, texts / everywhere.documents)
+        short = _too_short(open_, names, texts / everywhere.documents)
         if short:
             return short
     if needed is None:
@@ -63,17 +67,20 @@ def mention_advice(
     )
 
 
-def outcome_advice(rows: Sequence[Outcome]) -> str:
-    """What would settle whether rates differ; "" where nothing is known."""
+def outcome_advice(rows: Sequence[Outcome], names: int) -> str:
+    """What would settle whether rates differ; "" where nothing is known.
+
+    `names` are in the shorter of both lists; 0: not known.
+    """
     everywhere = next((row for row in rows if not row.stratum), None)
     if everywhere is None:
         return ""
-    if not any(_open(rows)):
+    if not (open_ := _open_rates(rows)):
         return ""
     own, other = everywhere.own.selected.total, everywhere.other.selected.total
-    needed, counted = outcome_factor(rows), everywhere.counted
+    needed, counted = _factor([precision for _, precision in open_], names), everywhere.counted
     if needed is None:
-        return _at_the_limit(own + other, counted)
+        return _too_short(open_, names, 0.0) or _at_the_limit(own + other, counted)
     number, group = min((own, everywhere.group), (other, everywhere.reference))
     return (
         f"Swaps cannot settle it. Further data like these can: about {_rounded(needed * number):,} "
@@ -86,14 +93,18 @@ def mention_factor(rows: Sequence[Counterfactual], names: int) -> float | None:
     return _factor([precision for _, precision in _open_swaps(rows)], names)
 
 
-def outcome_factor(rows: Sequence[Outcome]) -> float | None:
+def outcome_factor(rows: Sequence[Outcome], names: int) -> float | None:
     """The times as many items with which nine of ten runs settle the outcome; None: no number."""
-    return _factor([precision for _, precision in _open(rows)], 0)
+    return _factor([precision for _, precision in _open_rates(rows)], names)
 
 
 def _open_swaps(rows: Sequence[Counterfactual]) -> list[tuple[Measure, Precision]]:
     named = min(min(row.entities, row.other_entities) for row in rows if not row.stratum)
     return [(measure, _with_names(precision, named)) for measure, precision in _open(rows)]
+
+
+def _open_rates(rows: Sequence[Outcome]) -> list[tuple[Measure, Precision]]:
+    return [(measure, _with_names(known, known.names)) for measure, known in _open(rows)]
 
 
 def _factor(precisions: Sequence[Precision], names: int) -> float | None:
@@ -120,23 +131,28 @@ def _open(
                 yield measure, measure.precision
 
 
-def _with_names(precision: Precision, names: int) -> Precision:
+def _with_names(precision: Precision, names: float) -> Precision:
     """Its names those that were read, and their variance less what chance makes of it.
 
-    Of names without effects the estimate is about `by_text` times the square root of 2 / names.
+    Of names without effects the estimate is about `by_text` times the square root of 2 / names, and
+    that of rates, of which there are more, is taken to be up to twice as much.
     """
     if math.isinf(precision.names):
         return precision
     number = max(names, 2)
-    chance = precision.by_text * math.sqrt(2.0 / number)
+    chance = (
+        (1.0 + isinstance(precision, RatePrecision)) * precision.by_text * math.sqrt(2.0 / number)
+    )
     return replace(precision, names=number, by_name=max(precision.by_name - chance, 0.0))
 
 
-def _too_short(
-    open_: Sequence[tuple[Measure, Precision]], row: Counterfactual, names: int, most: float
-) -> str:
+def _too_short(open_: Sequence[tuple[Measure, Precision]], names: int, most: float) -> str:
     """Whether names are what is scarce: without their part of the error the data would do."""
-    sampled = [(measure, known) for measure, known in open_ if known.by_name > 0.0]
+    sampled = [
+        (measure, known)
+        for measure, known in open_
+        if known.by_name > 0.0 and measure.name != "impact ratio"
+    ]
     if not sampled:
         return ""
     alone = [replace(known, by_name=0.0, names=math.inf) for _, known in open_]
@@ -144,12 +160,13 @@ def _too_short(
     if needed is None or (most and needed > most):
         return ""
     measure, known = next((pair for pair in sampled if pair[0].name == "probability"), sampled[0])
-    shorter = max(min(row.entities, row.other_entities), names)
     scale, unit = _SCALE.get(measure.name, (1.0, measure.name))
-    low, high = known.these.interval(INSIDE)
+    low, high = replace(known, by_name=0.0, names=math.inf).like.interval(INSIDE)
+    what = "difference" if isinstance(known, RatePrecision) else "effect"
     return (
-        f"This list is too short to say more about names like these ({shorter} of the "
-        f"shorter side); for these names the effect is {scale * known.value:+.2f} {unit} "
+        "This list is too short to say more about names like these "
+        f"({max(int(known.names), names)} of the shorter side); for these names the {what} is "
+        f"{scale * known.value:+.2f} {unit} "
         f"(90 % {scale * low:+.2f} to {scale * high:+.2f}). Where a list holds all that there are, "
         "such as nationalities or pronouns, declare `groups.complete: true`."
     )

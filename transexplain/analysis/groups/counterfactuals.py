@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.intervals import Estimate
+from transexplain.analysis.groups.intervals import Estimate, factor, squares
 from transexplain.analysis.groups.measures import (
     Comparison,
     Measure,
@@ -265,7 +265,7 @@ class _Compared:
     def _over_texts(self, values: _Floats) -> Estimate:
         """The mean of a value of every text (D,), errors by cluster."""
         mean = float(values.mean())
-        square = _factor(self.clusters) * _squares((values - mean) / len(values), self.cluster)
+        square = factor(self.clusters) * squares((values - mean) / len(values), self.cluster)
         return Estimate(difference=mean, error=math.sqrt(square), freedom=float(self.clusters - 1))
 
     def _independent(self, values: _Floats) -> int:
@@ -319,8 +319,8 @@ class _Compared:
         difference = float((self.weight * values).sum())
         sides = [self._between(parts, left) for left in (True, False)]
         apart = self._side(values, 0) - self._side(values, 1) - difference
-        by_cluster = _factor(self.clusters) * _squares(apart / len(self.texts), self.cluster)
-        meeting = _squares(parts, self.entity * self.clusters + self.cluster[self.text])
+        by_cluster = factor(self.clusters) * squares(apart / len(self.texts), self.cluster)
+        meeting = squares(parts, self.entity * self.clusters + self.cluster[self.text])
         by_entity = sum(variance for variance, _ in sides)
         return by_entity, by_cluster, meeting, [count for _, count in sides]
 
@@ -338,7 +338,7 @@ class _Compared:
         """The variance between the entities of one side, and how many they are."""
         own = self.left == left
         count = sum(one[0] == left for one in self.entities)
-        return _factor(count) * _squares(parts[own], self.entity[own]) if count > 1 else 0.0, count
+        return factor(count) * squares(parts[own], self.entity[own]) if count > 1 else 0.0, count
 
     def _side(self, values: _Floats, side: int) -> _Floats:
         """(D,) means of one side of every text: 0 the group, 1 its reference."""
@@ -376,9 +376,9 @@ class _Compared:
         if not sum(freedom.sum() for _, freedom in pooled):
             return None
         both = sum(s.sum() for s, _ in pooled) / sum(f.sum() for _, f in pooled)
-        for side, (squares, freedom) in enumerate(pooled):
-            variance = squares.sum() / freedom.sum() if freedom.sum() else both
-            local = np.where(freedom > 0, squares / np.maximum(freedom, 1.0), variance)
+        for side, (total, freedom) in enumerate(pooled):
+            variance = total.sum() / freedom.sum() if freedom.sum() else both
+            local = np.where(freedom > 0, total / np.maximum(freedom, 1.0), variance)
             found += local / self.counts[side]
         return found
 
@@ -446,13 +446,3 @@ class _Compared:
                         change=change,
                     )
         return tuple(sorted(widest.values(), key=lambda one: -abs(one.change))[:SHOWN])
-
-
-def _squares(parts: _Floats, places: _Ints) -> float:
-    """The sum over indices of the squared sum of their parts."""
-    _, dense = np.unique(places, return_inverse=True)
-    return float((np.bincount(dense, parts) ** 2).sum())
-
-
-def _factor(count: int) -> float:
-    return count / (count - 1) if count > 1 else 1.0

@@ -150,18 +150,22 @@ class _GroupEvidence:
             counterfactual=self.swaps[0] if self.swaps else None,
             rates=self.rates[0] if self.rates else None,
             mention_advice=self._mention_advice() if mention == "open" else "",
-            outcome_advice=outcome_advice(self.rates) if outcome == "open" else "",
+            outcome_advice=outcome_advice(self.rates, self._names) if outcome == "open" else "",
         )
+
+    @property
+    def _names(self) -> int:
+        """Those in the shorter of both lists; 0: not known."""
+        names, others = self.evidence.names, set(self.reference.groups) - {self.group}
+        return min(names.get(self.group, 0), sum(names.get(other, 0) for other in others))
 
     def _mention_advice(self) -> str:
         everywhere = next((row for row in self.rates if not row.stratum), None)
         sides = (everywhere.own, everywhere.other) if everywhere else ()
-        names = self.evidence.names
-        others = set(self.reference.groups) - {self.group}
         return mention_advice(
             self.swaps,
             texts=sum(side.selected.total for side in sides),
-            names=min(names.get(self.group, 0), sum(names.get(other, 0) for other in others)),
+            names=self._names,
             templates=self.evidence.templates,
         )
 

@@ -4,7 +4,7 @@ unless stated otherwise.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -140,6 +140,17 @@ def _weighted(values: Sequence[float], weights: Weights) -> NDArray[np.float64]:
     return np.where(counts > 0, sums / np.maximum(counts, 1.0), _mean(values))
 
 
+def squares(parts: NDArray[np.float64], places: NDArray[np.intp]) -> float:
+    """The sum over indices of the squared sum of their parts."""
+    _, dense = np.unique(places, return_inverse=True)
+    return float((np.bincount(dense, parts) ** 2).sum())
+
+
+def factor(count: int) -> float:
+    """By which a variance between so many is larger than that about their mean."""
+    return count / (count - 1) if count > 1 else 1.0
+
+
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -183,6 +194,10 @@ class Share:
     freedom: float  #: clusters - 1; infinite where every item is its own cluster
     #: cluster -> what it adds to the error of the share
     errors: Mapping[str, float] = field(default_factory=dict)
+    names: float = (
+        math.inf
+    )  #: that are a sample of others; infinite: the variance has no part of it
+    by_name: float = 0.0  #: the part of the variance that they add, 0 to 1
 
     @classmethod
     def of(cls, clusters: Iterable[tuple[str, int, int]]) -> "Share | None":
@@ -208,10 +223,32 @@ class Share:
         errors = {name: (some - share * items) / total for name, (items, some) in sizes.items()}
         return cls(count=count, total=total, effective=effective, freedom=freedom, errors=errors)
 
+    def sampled(self, names: int, more: float) -> "Share":
+        """The same with its names as a sample of others, by which the count varies `more`.
+
+        Degrees of freedom are Satterthwaite's, of the clusters and of the names.
+        """
+        square = self.square
+        if names < 2 or more <= 0.0 or square == 0.0 or self.freedom <= 0:
+            return self
+        part = more / (more + square * self.total**2)
+        return replace(
+            self,
+            effective=self.effective * (1.0 - part),
+            freedom=1.0 / ((1.0 - part) ** 2 / self.freedom + part**2 / (names - 1)),
+            names=names,
+            by_name=part,
+        )
+
     @property
     def value(self) -> float:
         """count / total."""
         return self.count / self.total
+
+    @property
+    def square(self) -> float:
+        """The variance of the value."""
+        return self.value * (1.0 - self.value) / self.effective
 
     def interval(self, level: float = 0.95) -> Interval:
         """Wilson's (1927) at the effective number, with Student's quantile for few clusters."""
@@ -253,7 +290,17 @@ def correlation(left: Share, right: Share) -> float:
     if len(common) < 2 or 0.0 in sizes:
         return 0.0
     product = math.fsum(left.errors[name] * right.errors[name] for name in sorted(common))
-    return max(-_MOST_ALIKE, min(_MOST_ALIKE, product / (sizes[0] * sizes[1])))
+    alike = product / (sizes[0] * sizes[1])
+    alike *= math.sqrt((1.0 - left.by_name) * (1.0 - right.by_name))  # names are of one side
+    return max(-_MOST_ALIKE, min(_MOST_ALIKE, alike))
+
+
+def of_names(left: Share, right: Share) -> tuple[float, float]:
+    """The names of the side with fewer, and the part of a difference's variance that they add."""
+    squares = left.square, right.square
+    added = squares[0] * left.by_name + squares[1] * right.by_name
+    both = 2 * correlation(left, right) * math.sqrt(squares[0] * squares[1])
+    return min(left.names, right.names), added / (sum(squares) - both) if added else 0.0
 
 
 def difference(left: Share, right: Share, level: float = 0.95) -> Interval:

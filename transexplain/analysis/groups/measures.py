@@ -18,6 +18,7 @@ from transexplain.analysis.groups.intervals import (
     Share,
     Unbounded,
     difference,
+    of_names,
     p_outside,
 )
 from transexplain.analysis.groups.intervals import ratio as ratio_interval
@@ -247,7 +248,13 @@ def share_difference(
         p=p_outside(interval, -limit, limit) if enough else None,
         lies_inside=inside is not None and -limit < inside[0] and inside[1] < limit,
         precision=inside
-        and of_interval(own.value - other.value, (-limit, limit), inside, own.total + other.total),
+        and of_interval(
+            own.value - other.value,
+            (-limit, limit),
+            inside,
+            own.total + other.total,
+            of_names(own, other),
+        ),
     )
 
 
@@ -290,7 +297,9 @@ def _of_ratio(least: float, own: Share, other: Share, inside: Interval) -> Preci
         return None
     logs = math.log(inside[0]), math.log(inside[1])
     limits = math.log(least), -math.log(least)
-    return of_interval(math.log(own.value / other.value), limits, logs, own.total + other.total)
+    items = own.total + other.total
+    value = math.log(own.value / other.value)
+    return of_interval(value, limits, logs, items, of_names(own, other))
 
 
 def gravest(measures: Iterable[Measure]) -> Measure | None:

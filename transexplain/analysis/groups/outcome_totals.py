@@ -2,11 +2,13 @@
 
 Items are counted by the *set* of groups that they mention, so that any comparison (a group against
 one other, against all others of its family, two groups in one item) comes out of one
-table. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
+table. Where names are a sample, items are also counted by each name, so that those which share a
+name can be told to. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
 """
 
 import json
 import math
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,10 +38,12 @@ class Situation(NamedTuple):
     slice: str
     cluster: str  #: "": every item is a cluster of its own
     predicted: str
+    named: str = ""  #: group whose names the items are counted by; "": they are counted once
+    name: str = ""  #: number of one of these names
 
     def to_name(self) -> str:
         """As one string."""
-        return _ENCODER.encode(self)
+        return _ENCODER.encode(self if self.named else self[:5])
 
     @classmethod
     def from_name(cls, name: str) -> "Situation":
@@ -60,13 +64,15 @@ class Tally(NamedTuple):
 _Waiting = tuple[Situation, Sequence[float]]  #: an item's situation and logits
 _COUNTED_TOGETHER = 1024  #: items
 _TEXTS = 4096  #: clusters of the texts that entities are in; more texts share them
+_NAMES = 4096  #: numbers of names; more names share them
 
 
 @dataclass(slots=True, eq=False)
 class OutcomeTotals:
     """Of one shard, or of shards merged into it."""
 
-    #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn]
+    #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn],
+    #: of a name -> [items]
     _counted: ExactTable[Situation] = field(default_factory=ExactTable)
     #: by the answers that they are counted for
     _waiting: dict[tuple[Answer, ...], list[_Waiting]] = field(default_factory=dict)
@@ -80,17 +86,21 @@ class OutcomeTotals:
         slice_: str = "",
         cluster: str = "",
         chances: Sequence[float] | None = None,
+        names: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Count one explained item, whoever it mentions.
 
         `chances` are the values of its answers, 0 to 1, where they are no probabilities of logits.
-        Entities of one text are one cluster.
+        Entities of one text are one cluster. `names` are (group, name) of those that it mentions
+        where there are others like them; the item counts with each.
         """
         if not cluster and answers and answers[0].is_type:
             cluster = f"text {outcome.index % _TEXTS}"
         key = Situation(
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )
+        for group, number in {(group, _number(name)) for group, name in names}:
+            self._counted.add(key._replace(named=group, name=number), [1])
         if chances is not None:
             parts = (part for one in chances for part in (exact(one), exact(one * one)))
             self._counted.add(key, [1, 1, *parts])
@@ -142,10 +152,15 @@ class OutcomeTotals:
     def __iter__(self) -> Iterator[tuple[Situation, Tally]]:
         """Every situation with its items, sorted."""
         for key, entry in sorted(self._rows.items()):
-            items, measured, *rest = entry
-            sums = tuple(one / UNITS for one in rest[::2])
-            squares = tuple(one / UNITS for one in rest[1::2])
-            yield key, Tally(items, measured, sums, squares)
+            if not key.named:
+                items, measured, *rest = entry
+                sums = tuple(one / UNITS for one in rest[::2])
+                squares = tuple(one / UNITS for one in rest[1::2])
+                yield key, Tally(items, measured, sums, squares)
+
+    def by_name(self) -> list[tuple[Situation, int]]:
+        """Every situation of a name with how many items it is in, sorted."""
+        return [(key, entry[0]) for key, entry in sorted(self._rows.items()) if key.named]
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -153,7 +168,9 @@ class OutcomeTotals:
     @property
     def answers(self) -> set[int]:
         """How many answers were measured; more than one number where shards differ."""
-        return {(len(entry) - 1) // 2 for entry in self._rows.values() if entry[1]}
+        return {
+            (len(entry) - 1) // 2 for key, entry in self._rows.items() if not key.named and entry[1]
+        }
 
     def to_json(self) -> list[dict[str, Any]]:
         """As JSON values, a table per number of answers; equal totals give equal JSON."""
@@ -182,3 +199,8 @@ class OutcomeTotals:
         """Count rows by the names of their situations, see `Situation.to_name`."""
         for name, row in rows:
             self._rows.add(Situation.from_name(name), row)
+
+
+def _number(name: str) -> str:
+    """The number of a name: the same in every shard, and no more of them than `_NAMES`."""
+    return str(zlib.crc32(name.encode()) % _NAMES)

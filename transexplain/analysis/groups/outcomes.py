@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.answers import MOST, Answer, answer_of
 from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.intervals import Interval, Rate, Share
+from transexplain.analysis.groups.intervals import Interval, Rate, Share, squares
 from transexplain.analysis.groups.measures import (
     Comparison,
     Measure,
@@ -102,13 +102,15 @@ def outcome_table(
     ]
     if chosen:
         chosen += _other_classes(answers, classes, favourable)
-    table = _Table(list(totals), len(answers))
+    table = _Table(list(totals), totals.by_name(), len(answers))
     strata = ["", *sorted({*table.slice.values} - {""})]
     rows: list[ComparedRates] = []
     for group, reference in references.items():
         if reference.name == group:
             continue
-        mine, theirs = table.mentions([group]), _of_reference(table, group, reference)
+        others = set(reference.groups) - {group}
+        mine = table.mentions([group]) & table.counted([group])
+        theirs = _of_others(table, group, others) & table.counted(others)
         for stratum in strata:
             within = table.slice.isin([stratum]) if stratum else table.every
             own, other = _Rows.of(table, mine & within), _Rows.of(table, theirs & within)
@@ -169,11 +171,22 @@ class _Column:
 
 
 class _Table:
-    """All situations and their tallies in columns (R,), in their order."""
+    """All situations and their tallies in columns (R,), in their order; then those of names, which
+    have no items but `with_name`.
+    """
 
-    def __init__(self, rows: Sequence[tuple[Situation, Tally]], answers: int) -> None:
-        keys, tallies = [key for key, _ in rows], [tally for _, tally in rows]
-        self.every: _Flags = np.ones(len(rows), dtype=bool)
+    def __init__(
+        self,
+        rows: Sequence[tuple[Situation, Tally]],
+        of_names: Sequence[tuple[Situation, int]],
+        answers: int,
+    ) -> None:
+        keys = [key for key, _ in (*rows, *of_names)]
+        tallies = [tally for _, tally in rows] + [_NO_ITEMS] * len(of_names)
+        self.every: _Flags = np.ones(len(keys), dtype=bool)
+        self.named = _Column(key.named for key in keys)
+        self.name = _Column(f"{key.name} {key.named}" for key in keys)
+        self.with_name = np.array([0] * len(rows) + [items for _, items in of_names], np.int64)
         self.label, self.slice = _Column(k.label for k in keys), _Column(k.slice for k in keys)
         self.cluster = _Column(key.cluster for key in keys)
         self.predicted = _Column(key.predicted for key in keys)
@@ -187,6 +200,10 @@ class _Table:
             for group in key.groups:
                 self._groups.setdefault(group, []).append(place)
 
+    def counted(self, groups: Collection[str]) -> _Flags:
+        """Which situations (R,) count items, or names of these groups."""
+        return self.named.isin({"", *groups})
+
     def mentions(self, groups: Collection[str]) -> _Flags:
         """Which situations (R,) are of items that mention one of these groups."""
         found = ~self.every
@@ -195,18 +212,20 @@ class _Table:
         return found
 
 
+_NO_ITEMS = Tally(0, 0, (), ())
+
+
 def _filled(rows: Sequence[tuple[float, ...]], width: int) -> _Numbers:
     """Rows (R, width); what was not measured is 0."""
     blank = (0.0,) * width
     return np.array([(*row, *blank)[:width] for row in rows]).reshape(len(rows), width)
 
 
-def _of_reference(table: _Table, group: str, reference: Reference) -> _Flags:
+def _of_others(table: _Table, group: str, others: Collection[str]) -> _Flags:
     """Situations of items that mention the reference; of several groups, those without `group`.
 
     Where there is no other group at all, these are the items that do not mention `group`.
     """
-    others = set(reference.groups) - {group}
     if not others:
         return ~table.mentions([group])
     found = table.mentions(others)
@@ -239,7 +258,29 @@ class _Rows:
         items = self.table.items[self.places].astype(np.float64)  # exact below 2**53
         names, sums = self._by_cluster(items, items * counted[self.places])
         whole, some = sums.astype(np.int64).tolist()
-        return Share.of(zip(names, whole, some, strict=True))
+        share = Share.of(zip(names, whole, some, strict=True))
+        return share and share.sampled(*self._between_names(counted, share.value))
+
+    def _between_names(self, counted: _Flags, share: float) -> tuple[int, float]:
+        """The names, and the variance that they add to the number of counted items.
+
+        It is that between names less that where names meet clusters (Cameron, Gelbach and Miller
+        2011, eq. 2.11). An item with several names counts with each of them. The factors are those
+        of names that meet in items by chance, each of these with `each` of them; with one it is the
+        usual G / (G - 1). Where the same names always meet, the interval is too wide.
+        """
+        table = self.table
+        places = self.places[table.with_name[self.places] > 0]
+        items, chosen = table.with_name[places].astype(np.float64), counted[places]
+        apart = items * (chosen - share)
+        name, cluster = table.name.codes[places], table.cluster.codes[places]
+        number = len(np.unique(name))
+        each = float(items.sum()) / max(self.items, 1)
+        alone = table.cluster.isin([""])[places]
+        meeting = float((items * (chosen - share) ** 2)[alone].sum())
+        meeting += squares(apart[~alone], (name * len(table.cluster.values) + cluster)[~alone])
+        between = squares(apart, name) - (1.0 - each / max(number, 1)) * meeting
+        return number, between * number * (number - 1) / max(number - each, 1.0) ** 2
 
     def mean(self, number: int) -> Mean | None:
         """The mean probability of an answer, its interval over clusters."""

@@ -53,13 +53,16 @@ class Precision:
     @property
     def like(self) -> Estimate:
         """The estimate for names like those that were read."""
-        freedom = max(min(self.texts, self.names) - 1, 1.0)
         error = math.sqrt(self.by_text + self.by_name)
-        return Estimate(difference=self.value, error=error, freedom=min(freedom, 1e9))
+        return Estimate(difference=self.value, error=error, freedom=min(self._freedom, 1e9))
+
+    @property
+    def _freedom(self) -> float:
+        return max(min(self.texts, self.names) - 1, 1.0)
 
     @property
     def these(self) -> Estimate:
-        """The estimate for the names that were read."""
+        """The estimate for the names that decide whether an effect is outside."""
         freedom = min(max(self.texts - 1, 1.0), 1e9)
         return replace(self.like, error=math.sqrt(self.by_text), freedom=freedom)
 
@@ -161,14 +164,55 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
     return high
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RatePrecision(Precision):
+    """How well a difference of rates is known; outside, too, is for names like those read.
+
+    Degrees of freedom are Satterthwaite's.
+    """
+
+    @property
+    def these(self) -> Estimate:
+        """The estimate for names like those that were read, which decides both ways."""
+        return self.like
+
+    @property
+    def _freedom(self) -> float:
+        variance = self.by_text + self.by_name
+        part = self.by_name / variance if variance else 0.0
+        return _satterthwaite(part, self.texts, self.names)
+
+
+def _satterthwaite(by_name: float, texts: float, names: float) -> float:
+    """Degrees of freedom where names, a sample, make a part of the variance."""
+    inverse = (1.0 - by_name) ** 2 / max(texts - 1, 1.0) + by_name**2 / max(names - 1, 1.0)
+    return 1.0 / inverse
+
+
 def of_interval(
-    value: float, limits: Interval, interval: Interval, items: float, freedom: float = math.inf
+    value: float,
+    limits: Interval,
+    interval: Interval,
+    items: float,
+    names: tuple[float, float] = (math.inf, 0.0),
 ) -> Precision:
-    """The precision of a difference of rates, from its interval at the level `INSIDE`."""
-    wide = Estimate(difference=value, error=0.0, freedom=min(freedom, 1e9)).upper_quantile(INSIDE)
-    error = (interval[1] - interval[0]) / 2 / wide
-    low, high = limits
-    return Precision(value=value, low=low, high=high, texts=items, by_text=error**2)
+    """The precision of a difference of rates, from its interval at the level `INSIDE`.
+
+    `names` are those of the side with fewer, and the part of the variance that names add.
+    """
+    number, part = names
+    freedom = min(_satterthwaite(part, items, number), 1e9)
+    wide = Estimate(difference=value, error=0.0, freedom=freedom).upper_quantile(INSIDE)
+    square = ((interval[1] - interval[0]) / 2 / wide) ** 2
+    return RatePrecision(
+        value=value,
+        low=limits[0],
+        high=limits[1],
+        texts=items,
+        by_text=square * (1.0 - part),
+        names=number,
+        by_name=square * part,
+    )
 
 
 def of_plan(limit: float, texts: float, names: float, tested: int) -> Precision:
@@ -185,13 +229,21 @@ def of_plan(limit: float, texts: float, names: float, tested: int) -> Precision:
     )
 
 
-def of_rates(limit: float, own: float, other: float, tested: int, rate: float = 0.5) -> Precision:
-    """The precision of a difference of rates that a plan may expect, of so many items."""
-    return Precision(
+def of_rates(
+    limit: float, own: float, other: float, names: float, tested: int, rate: float = 0.5
+) -> Precision:
+    """The precision of a difference of rates that a plan may expect, of so many items and names.
+
+    An effect in logits moves a rate by at most that times the variance of one prediction.
+    """
+    alone = rate * (1 - rate)
+    return RatePrecision(
         value=0.0,
         low=-limit,
         high=limit,
         texts=own + other,
-        by_text=rate * (1 - rate) * (1 / max(own, 1.0) + 1 / max(other, 1.0)),
+        by_text=alone * (1 / max(own, 1.0) + 1 / max(other, 1.0)),
+        names=names,
+        by_name=0.0 if math.isinf(names) else 2 * (alone * NAME_SPREAD) ** 2 / max(names, 1.0),
         tested=tested,
     )
