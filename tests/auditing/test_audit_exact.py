@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_audits import shard_results
+from local_audits import aggregate_of, shard_results
 from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.prediction_powered import ExactSample
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing import shard_controls
 from transexplain.settings import Settings
 from transexplain.types.scores import ExactPlan, MethodSpec
@@ -26,11 +25,7 @@ def prepare(folder: Path, **keys: object) -> Prepared:
 
 
 def sample_of(prepared: Prepared, shards: int = 1) -> ExactSample:
-    total = ShardAggregate()
-    for done in shard_results(prepared, shards):
-        total.merge(ShardAggregate.from_json(done.aggregate))
-    assert total.checked.exact is not None
-    return total.checked.exact
+    return aggregate_of(prepared, shards).checked.exact
 
 
 @pytest.mark.exhaustive

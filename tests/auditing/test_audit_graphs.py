@@ -8,35 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from local_audits import audited_in, shard_results
+from local_audits import aggregate_of, audited_in, prepared_in
 from made_molecules import ENDS, HETERO, make_graph_audit, molecule, molecules
 
 import transexplain as te
-from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.spec import AuditSpec
 from transexplain.analysis.groups.answers import answers_of
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.region_hiding import NODE_WAYS
 from transexplain.data.graph_files import write_graphs
 from transexplain.provenance.verification import VerifyRequest
 from transexplain.provenance.verify import verify
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import redacted, summarise
-from transexplain.settings import Settings
 from transexplain.store import results
 from transexplain.types.items import ItemFailure
-
-
-def prepare(folder: Path, keys: dict[str, Any]) -> Prepared:
-    settings = Settings(snapshot_dir=folder / "snapshots")
-    return prepare_audit(AuditSpec.model_validate(keys), settings)
-
-
-def total_of(prepared: Prepared, shards: int) -> ShardAggregate:
-    total = ShardAggregate()
-    for part in shard_results(prepared, shards)[::-1]:
-        total.merge(ShardAggregate.from_json(part.aggregate))
-    return total
 
 
 @pytest.mark.exhaustive
@@ -99,9 +83,9 @@ def test_hashed_names_of_nodes_are_not_stored(tmp_path, monkeypatch) -> None:
 @pytest.mark.exhaustive
 def test_any_cut_into_shards_gives_the_same_totals(tmp_path: Path) -> None:
     """Every graph in a batch of its own, since sums in float32 differ with what is in a batch."""
-    prepared = prepare(tmp_path, make_graph_audit(tmp_path, batch_tokens=1))
+    prepared = prepared_in(tmp_path, make_graph_audit(tmp_path, batch_tokens=1))
     assert prepared.plan.check is not None and prepared.plan.check.regions
-    whole, parts = (total_of(prepared, shards) for shards in (1, 5))
+    whole, parts = (aggregate_of(prepared, shards) for shards in (1, 5))
     assert len(whole.checked.regions) > 12
     assert sorted(whole.checked.regions) == sorted(parts.checked.regions)
     for name in ("items", "predictions", "entities", "words", "outcomes"):
@@ -111,9 +95,9 @@ def test_any_cut_into_shards_gives_the_same_totals(tmp_path: Path) -> None:
 
 def test_hidden_nodes_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every graph changed and answered again by hand."""
-    prepared = prepare(tmp_path, make_graph_audit(tmp_path))
+    prepared = prepared_in(tmp_path, make_graph_audit(tmp_path))
     plan, module = prepared.plan, prepared.model.module
-    found = sorted(total_of(prepared, 1).checked.regions)
+    found = sorted(aggregate_of(prepared, 1).checked.regions)
     assert {one.group for one in found} == {ENDS, HETERO}
 
     @torch.no_grad()
@@ -159,29 +143,6 @@ def test_a_bad_graph_costs_no_other(tmp_path: Path) -> None:
     assert "input 'attention_bias'" in failed["mol-4"]
     assert failed["000005.npz"].startswith("000005.npz: it is no npz file")
     assert len(items) == 8
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("method", ["gradient-x-input", "chefer-lrp", "rollout", "attention-last"])
-def test_other_methods_and_postgresql(tmp_path: Path, postgres_url: str, method: str) -> None:
-    from orchestrator.dispatch.local import run_local
-    from transexplain.store import runs
-    from transexplain.store.revisions import open_database
-
-    keys = make_graph_audit(tmp_path, method=method, shard_size=5)
-    settings = Settings(database_url=postgres_url, snapshot_dir=tmp_path / "snapshots")
-    prepared = prepare_audit(AuditSpec.model_validate(keys), settings)
-    with open_database(postgres_url, upgrade=True) as db:
-        run = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run, settings, 1, model=prepared.model)
-        there = {one.item_id: one for one in results.iter_attributions(db, run)}
-        page = render_html(summarise(db, run))
-    with audited_in(tmp_path, **keys) as (db, run):
-        here = {one.item_id: one for one in results.iter_attributions(db, run)}
-    assert len(here) == len(there) == 12 and 'class="graph"' in page
-    for name, one in here.items():
-        assert np.array_equal(one.relevance, there[name].relevance)
-        assert (one.logit, one.class_name) == (there[name].logit, there[name].class_name)
 
 
 def test_the_verbs_read_graphs(tmp_path: Path, call: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from local_audits import shard_results
+from local_audits import aggregate_of, shard_results
 from tiny_audit import make_audit
 
 from orchestrator.plan import Prepared, prepare_audit
@@ -32,10 +32,7 @@ def prepare(folder: Path, *settings: str, **keys: object) -> Prepared:
 
 
 def totals_of(prepared: Prepared, shards: int = 1) -> RandomisedTotals:
-    total = ShardAggregate()
-    for done in shard_results(prepared, shards):
-        total.merge(ShardAggregate.from_json(done.aggregate))
-    return total.checked.randomised
+    return aggregate_of(prepared, shards).checked.randomised
 
 
 def means(totals: RandomisedTotals) -> dict[tuple[Any, ...], float]:

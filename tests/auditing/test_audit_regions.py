@@ -1,25 +1,20 @@
 """Regions of pictures hidden: in which ways, of which pictures, and the new predictions."""
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from local_audits import audited_in
+from local_audits import aggregate_of, audited_in, prepared_in
 from PIL import Image
 from region_pictures import BLUE, RED, make_region_audit
 
 from orchestrator.gate import judge
 from orchestrator.gate.policy import Policy
-from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.spec import AuditSpec
+from orchestrator.plan import Prepared
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.explained_shard import explain_shard
 from transexplain.auditing.region_hiding import (
     MOST,
     WAYS,
@@ -31,31 +26,16 @@ from transexplain.auditing.region_hiding import (
 )
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request, explain_items
-from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
 from transexplain.reports.summary import summarise
-from transexplain.settings import Settings
 from transexplain.types.items import Annotation, Item
 from transexplain.types.plans import Shard
 
 LEFT = Annotation(group=RED, entity="", box=(0.0, 0.0, 0.5, 1.0))
 
 
-def prepare(folder: Path, keys: dict[str, Any]) -> Prepared:
-    settings = Settings(snapshot_dir=folder / "snapshots")
-    return prepare_audit(AuditSpec.model_validate(keys), settings)
-
-
-def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 24)) -> list[HiddenRegion]:
-    parts = []
-    for index, (start, stop) in enumerate(pairwise(cuts)):
-        shard = Shard(index=index, start=start, stop=stop)
-        done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
-        parts.append(ShardAggregate.from_json(done.aggregate))
-    total = ShardAggregate()
-    for part in parts[::-1]:
-        total.merge(part)
-    return sorted(total.checked.regions)
+def observed(prepared: Prepared, cuts: tuple[int, ...] = ()) -> list[HiddenRegion]:
+    return sorted(aggregate_of(prepared, cuts=cuts).checked.regions)
 
 
 def explained(prepared: Prepared, *annotations: Annotation) -> Explained:
@@ -75,7 +55,7 @@ def noted(prepared: Prepared, *annotations: Annotation) -> list[Item]:
 @pytest.mark.exhaustive
 def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every picture made and answered again by hand."""
-    prepared = prepare(tmp_path, make_region_audit(tmp_path, slice="at"))
+    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, slice="at"))
     plan, model = prepared.plan, prepared.model
     found = observed(prepared)
     assert len(found) == 32, "a third of 24 pictures has two regions, the others one"
@@ -139,7 +119,7 @@ def test_a_model_that_sees_the_region_has_an_effect_and_another_none(tmp_path: P
 
 
 def test_any_cut_into_shards_hides_the_same(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, make_region_audit(tmp_path, check=8))
+    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, check=8))
     assert prepared.plan.check is not None and 0 < prepared.plan.check.share < 1
     whole, parts = observed(prepared), observed(prepared, (0, 5, 6, 17, 24))
     assert 0 < len(whole) < 32
@@ -185,7 +165,7 @@ def test_masks_of_any_size_mark_the_same_as_boxes() -> None:
 
 
 def test_regions_that_cannot_be_hidden_are_left_out(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, make_region_audit(tmp_path, items=6))
+    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, items=6))
     empty = Annotation(group=RED, entity="", mask=np.zeros((24, 24), dtype=bool))
     whole = Annotation(group=RED, entity="", mask=np.ones((3, 3), dtype=bool))
     thin = replace(LEFT, box=(0.5, 0.0, 0.501, 1.0))
@@ -199,7 +179,7 @@ def test_regions_that_cannot_be_hidden_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, make_region_audit(tmp_path, items=6))
+    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, items=6))
     regions, done = RegionCheck(prepared.plan), explained(prepared, LEFT, replace(LEFT, group=BLUE))
     regions.consider(done)
     ends = [done] * 6

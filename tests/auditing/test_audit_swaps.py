@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from local_audits import aggregate_of
 from plain_records import new_plan
 from tiny_audit import make_audit
 from tiny_models import wordpiece
@@ -49,13 +49,8 @@ def prepare(folder: Path, *settings: str) -> Prepared:
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
 
 
-def observed(prepared: Prepared, cuts: tuple[int, ...] = (0, 40)) -> list[Observation]:
-    total = ShardAggregate()
-    for index, (start, stop) in enumerate(pairwise(cuts)):
-        shard = Shard(index=index, start=start, stop=stop)
-        done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
-        total.merge(ShardAggregate.from_json(done.aggregate))
-    return sorted(total.checked.observations)
+def observed(prepared: Prepared, cuts: tuple[int, ...] = ()) -> list[Observation]:
+    return sorted(aggregate_of(prepared, cuts=cuts).checked.observations)
 
 
 @pytest.mark.exhaustive
@@ -250,20 +245,17 @@ class DependsOn(nn.Module):
 
 
 def prepare_texts(folder: Path, texts: list[str], *settings: str) -> Prepared:
-    prepared_in = make_audit(folder)
+    spec = make_audit(folder)
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
-    spec = load_spec(prepared_in, settings=("evaluation.items=0", "groups.check=1000", *settings))
-    prepared = prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
+    settings = ("evaluation.items=0", "groups.check=1000", *settings)
+    settings_of = Settings(snapshot_dir=folder / "snapshots")
+    prepared = prepare_audit(load_spec(spec, settings=settings), settings_of)
     model = te.wrap(DependsOn("good"), tokenizer=wordpiece(), modality="text", classes=CLASSES)
     return replace(prepared, model=model)
 
 
 def checked_of(prepared: Prepared) -> ControlResults:
-    rows = prepared.plan.dataset.rows
-    shard = Shard(index=0, start=0, stop=rows)
-    done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
-    assert not done.failures
-    return ShardAggregate.from_json(json.loads(json.dumps(done.aggregate))).checked
+    return aggregate_of(prepared).checked
 
 
 TEXTS = 6 * ["a good film", "good good nice", "a nice film", "x film", "a e", "good", "film, good"]

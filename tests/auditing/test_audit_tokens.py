@@ -1,13 +1,14 @@
 """Entities of texts by the groups that they name, from a model's labels to the states of rates."""
 
 import json
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from kinds_of_audits import TYPES, tagger
+from local_audits import aggregate_of
 from tiny_audit import make_audit
 from tiny_models import SPECIAL, WORDS
 
@@ -17,11 +18,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import with_measures
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.explained_shard import explain_shard
-from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
-from transexplain.types.plans import Shard
 
 NAMES = {"ours": ("film", "x"), "theirs": ("goods", "good")}
 PER, NONE = TYPES.index("B-PER"), TYPES.index("O")
@@ -84,11 +81,7 @@ def rates_of(
     rows = rows_of(shares, labelled=labelled)
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepared = prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
-    plan, total = prepared.plan, ShardAggregate()
-    for index, (start, stop) in enumerate(pairwise((0, 80, 160, 240))):
-        shard = Shard(index=index, start=start, stop=stop)
-        done = explain_shard(plan, shard, prepared.model, observer=Silent())
-        total.merge(ShardAggregate.from_json(done.aggregate))
+    plan, total = prepared.plan, aggregate_of(prepared, 3)
     references = references_of(plan.reference, names)
     whole = names if column else ()
     answers, classes = answers_of(plan), plan.model.classes
