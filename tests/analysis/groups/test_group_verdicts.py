@@ -211,6 +211,23 @@ def test_a_difference_between_strata_alone_is_noted_and_stays_a_difference() -> 
     assert "difference is between" in " ".join(verdict.notes)
 
 
+def test_strata_have_the_weights_of_mantel_and_haenszel() -> None:
+    """Nearly all of the second stratum is of one side, so that it says little of a difference."""
+    totals = counted(*((x, f">{p}", 500) for x in "AB" for p in CLASSES), slice_="office")
+    shop = (("A", ">invited", 1710), ("A", ">rejected", 190), ("B", ">invited", 14))
+    totals.merge(counted(*shop, ("B", ">rejected", 6), slice_="shop"))
+    verdict = judged(swapped(0.0), totals)
+    assert verdict.outcome == "differ" and verdict.rates.stratum == ""
+    assert "difference is between" in " ".join(verdict.notes)
+
+
+def test_a_doubtful_stratum_keeps_the_outcome_open() -> None:
+    totals = counted(*((x, f">{p}", 2000) for x in "AB" for p in CLASSES), slice_="office")
+    shop = (("A", ">invited", 38), ("A", ">rejected", 22), ("B", ">invited", 24))
+    totals.merge(counted(*shop, ("B", ">rejected", 36), slice_="shop"))
+    assert judged(swapped(0.0), totals).outcome == "open"
+
+
 def test_four_names_are_enough_for_a_large_effect() -> None:
     rng = np.random.default_rng(2)
     large = judged(list(drawn(rng, lambda _: -2.0, names=4)), rows=[relevance("suppressed")])

@@ -173,6 +173,13 @@ def test_a_true_effect_is_found_and_none_is_equal() -> None:
     assert states(loose)["logit"] == "open"
 
 
+def test_a_complete_list_of_names_is_no_sample_of_others() -> None:
+    names = list(drawn(np.random.default_rng(5), lambda _: -0.3, name=0.5))
+    sample, complete = effect_of(names), effect_of(names, complete=True)
+    assert complete.inside == complete.outside(0.9) == sample.outside(0.9)
+    assert np.ptp(complete.inside) < 0.7 * np.ptp(sample.inside)
+
+
 def test_opposite_effects_are_seen_although_their_mean_is_none() -> None:
     rng = np.random.default_rng(5)
     mixed = list(drawn(rng, lambda text: 1.0 if text % 2 else -1.0))

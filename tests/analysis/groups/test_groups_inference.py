@@ -171,6 +171,16 @@ def test_verdicts(difference: float, error: float, p: float, verdict: str, print
     assert printed in found.reason
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("both", "verdict"),
+    [((0.5, 0.1), "difference"), ((0.5, 0.4), "inconclusive"), ((-0.5, 0.1), "inconclusive")],
+)
+def test_an_interval_over_documents_that_holds_0_is_a_veto(both, verdict: str, sign: int) -> None:
+    over_both = estimate(sign * both[0], both[1])
+    assert judge(estimate(0.5 * sign, 0.1), 0.001, 0.1, both=over_both).verdict == verdict
+
+
 def test_nothing_is_concluded_about_too_few() -> None:
     assert judge(None, None, 0.1).verdict == "suppressed"
 
