@@ -180,8 +180,8 @@ def evaluate(
     plan = EvaluationPlan(
         methods=tuple(rows),
         metrics=tuple(
-            MetricSpec(name=one) if isinstance(one, str) else one
-            for one in ([metrics] if isinstance(metrics, str) else metrics)
+            MetricSpec(name=metric) if isinstance(metric, str) else metric
+            for metric in ([metrics] if isinstance(metrics, str) else metrics)
         ),
         targets=tuple(one.spec for one in request.targets),
         **own,
@@ -206,9 +206,9 @@ def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Ite
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
     largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
     picture = _picture_of(explained.item) if pictured and model.modality != "text" else None
-    for one in explained.attributions:
-        own = {name: shares[name] for name in (one.class_name,) if name in shares}
-        known = replace(one, probabilities={**largest, **own})
+    for attribution in explained.attributions:
+        own = {name: shares[name] for name in (attribution.class_name,) if name in shares}
+        known = replace(attribution, probabilities={**largest, **own})
         yield known if picture is None else known.over(picture)
 
 
@@ -374,7 +374,7 @@ def explain_by_methods(
         METHODS[name]
     item = Item(id="0", index=0, content=content).paired()
     specs = (MethodSpec(name=name, params=dict(given.get(name, {}))) for name in names)
-    return [_compared(model, item, _request(model, one, target, {})) for one in specs]
+    return [_compared(model, item, _request(model, spec, target, {})) for spec in specs]
 
 
 def _compared(model: LoadedModel, item: Item, request: Request) -> Compared:

@@ -342,7 +342,9 @@ def _diagnosis(
         ledger=ledger,
         gap_tolerance=_gap_tolerance(model, census),
         logit_scale=float(np.abs(plain).max()),
-        logits_difference=max((float(np.abs(one - plain).max()) for one in logits), default=None),
+        logits_difference=max(
+            (float(np.abs(logit - plain).max()) for logit in logits), default=None
+        ),
         logits_tolerance=tolerance_of(model),
         timing=timing,
         invariance=invariance_of(model, encoded, ragged=model.modality != "image"),

@@ -42,7 +42,7 @@ class TransExplainError(Exception):
     exit_code = 2
 
     def __init__(self, *parts: object) -> None:
-        super().__init__(*(_readable(one) if isinstance(one, str) else one for one in parts))
+        super().__init__(*(_readable(part) if isinstance(part, str) else part for part in parts))
 
 
 def _readable(message: str) -> str:

@@ -180,12 +180,12 @@ def _explained(
 def _items(prompts: Any) -> list[Item]:
     """Each prompt as an item; one prompt as a list of one."""
     single = isinstance(prompts, str | Mapping | Prompt | Item) or not isinstance(prompts, Sequence)
-    found = []
-    for index, one in enumerate([prompts] if single else prompts):
-        if isinstance(one, Item):
-            found.append(one)
+    items = []
+    for index, prompt in enumerate([prompts] if single else prompts):
+        if isinstance(prompt, Item):
+            items.append(prompt)
             continue
-        encoded = isinstance(one, Mapping) and "input_ids" in one
-        content = one if encoded else Prompt.of(one)
-        found.append(Item(id=str(index), index=index, content=content))
-    return found
+        encoded = isinstance(prompt, Mapping) and "input_ids" in prompt
+        content = prompt if encoded else Prompt.of(prompt)
+        items.append(Item(id=str(index), index=index, content=content))
+    return items

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def rank_correlation(one: ArrayLike, other: ArrayLike, *, fewest: int = 2) -> float | None:
+def rank_correlation(array_like: ArrayLike, other: ArrayLike, *, fewest: int = 2) -> float | None:
     """Spearman's of two sequences (n,), -1 to 1; None where it is not defined.
 
     Ranks of a constant have no variance, so the correlation divides by zero there (scipy gives
@@ -17,7 +17,7 @@ def rank_correlation(one: ArrayLike, other: ArrayLike, *, fewest: int = 2) -> fl
         other: of the same things.
         fewest: different values that either side needs.
     """
-    left, right = np.ravel(one), np.ravel(other)
+    left, right = np.ravel(array_like), np.ravel(other)
     if min(len(np.unique(left)), len(np.unique(right))) < max(fewest, 2):
         return None
     from scipy.stats import spearmanr  # slow to import, and few who import this module call it

@@ -132,7 +132,7 @@ def _seconds(name: str, default: float) -> float:
 
 
 def _size(name: str, text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
         raise ConfigurationError(f"TRANSEXPLAIN_{name}={text!r} is no size; write 800MB or 12GB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])

@@ -70,10 +70,10 @@ def explain_similarity(
         raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
     request = _request(model, method, target, params)
     found: list[SimilarityAttribution | ItemFailure] = []
-    for one in explain_pairs(model, _items(pairs), request):
-        if isinstance(one, ItemFailure) and on_error == "raise":
-            raise ItemError(one.kind, one.message)
-        found.append(one)
+    for pair in explain_pairs(model, _items(pairs), request):
+        if isinstance(pair, ItemFailure) and on_error == "raise":
+            raise ItemError(pair.kind, pair.message)
+        found.append(pair)
     return found
 
 
@@ -141,8 +141,8 @@ def _items(pairs: Any) -> Iterator[Item | ItemFailure]:
     )
     if not single and (isinstance(pairs, str | Path | Mapping) or not _holds_items(pairs)):
         raise ConfigurationError(_no_pair(pairs))
-    for index, one in enumerate([pairs] if single else pairs):
-        item = one if isinstance(one, Item) else Item(id=str(index), index=index, content=one)
+    for index, pair in enumerate([pairs] if single else pairs):
+        item = pair if isinstance(pair, Item) else Item(id=str(index), index=index, content=pair)
         if not isinstance(item.content, tuple) or len(item.content) != 2:
             raise ConfigurationError(_no_pair(item.content))
         yield _opened(item)

@@ -116,33 +116,39 @@ class _Seen:
                 "Leave the logits out where predictions are made otherwise than by the largest"
             )
 
-    def compare(self, one: GivenAttribution, classes: ClassNames | None) -> ItemError | None:
+    def compare(
+        self, given_attribution: GivenAttribution, classes: ClassNames | None
+    ) -> ItemError | None:
         """Why a row's logits are in another order than the classes; None: they are not."""
-        if not one.logits or classes is None:
+        if not given_attribution.logits or classes is None:
             return None
         self.compared += 1
-        of = dict(zip(classes.classes, one.logits, strict=True))
-        own = of.get(one.class_name, one.logit) if one.of_class else one.logit
-        if of[one.prediction] < max(one.logits):
+        of = dict(zip(classes.classes, given_attribution.logits, strict=True))
+        own = (
+            of.get(given_attribution.class_name, given_attribution.logit)
+            if given_attribution.of_class
+            else given_attribution.logit
+        )
+        if of[given_attribution.prediction] < max(given_attribution.logits):
             largest = max(of, key=lambda name: of[name])
-            what = f"the prediction is {one.prediction!r}, the largest logit that of {largest!r}"
-        elif not math.isclose(one.logit, own, rel_tol=_CLOSE, abs_tol=_CLOSE):
-            what = f"the logit of {one.class_name!r} is {one.logit:g}, and {own:g} in the logits"
+            what = f"the prediction is {given_attribution.prediction!r}, the largest logit that of {largest!r}"
+        elif not math.isclose(given_attribution.logit, own, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            what = f"the logit of {given_attribution.class_name!r} is {given_attribution.logit:g}, and {own:g} in the logits"
         else:
             return None
         self.contradicting += 1
         self.contradiction = self.contradiction or what
         return ItemError("contradiction", what)
 
-    def add(self, one: GivenAttribution) -> None:
+    def add(self, given_attribution: GivenAttribution) -> None:
         """Remember the names in a row."""
-        self.targets.add(one.target)
-        self.predictions.add(one.prediction)
-        self.classes.add(one.prediction)
-        if one.of_class:
-            self.classes.add(one.class_name)
-        if one.label is not None:
-            self.labels.add(one.label)
+        self.targets.add(given_attribution.target)
+        self.predictions.add(given_attribution.prediction)
+        self.classes.add(given_attribution.prediction)
+        if given_attribution.of_class:
+            self.classes.add(given_attribution.class_name)
+        if given_attribution.label is not None:
+            self.labels.add(given_attribution.label)
 
 
 @dataclass(slots=True)
@@ -282,14 +288,14 @@ def _document(rows: Sequence[GivenAttribution]) -> str:
         "tokens": [[t.text, t.start, t.end, t.special, t.word] for t in first.tokens],
         "explained": [
             {
-                "target": one.target,
-                "class_name": one.class_name,
-                "of_class": one.of_class,
-                "logit": one.logit,
-                "scores": one.scores,
-                "notes": one.notes,
+                "target": row.target,
+                "class_name": row.class_name,
+                "of_class": row.of_class,
+                "logit": row.logit,
+                "scores": row.scores,
+                "notes": row.notes,
             }
-            for one in rows
+            for row in rows
         ],
     }
     return json.dumps(document, separators=(",", ":"))

@@ -101,7 +101,7 @@ def _of_column(document: Any, column: str) -> tuple[str, ...]:
     features = [
         one["features"] for one in several if isinstance(one, Mapping) and "features" in one
     ]
-    found = {_named(_feature(one, column)) for one in features} - {()}
+    found = {_named(_feature(feature, column)) for feature in features} - {()}
     return found.pop() if len(found) == 1 else ()
 
 

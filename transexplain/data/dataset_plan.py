@@ -56,7 +56,7 @@ def plan_dataset(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
             raise _refused(spec, reason)
         return snapshot.prepare(spec, snapshot_dir)
     files = _files(spec.source)
-    size = sum(one.size for one in files)
+    size = sum(file.size for file in files)
     if spec.snapshot == "auto" and size <= COPIED:
         return snapshot.prepare(spec, snapshot_dir)
     planning = _Planning(spec, snapshot.snapshot_folder(snapshot_dir), hashed=size <= _HASHED)
@@ -98,7 +98,7 @@ def _obstacle(spec: DatasetSpec) -> str:
 
 def _unsuited(source: str) -> Iterator[str]:
     try:
-        places = [one.url for one in _files(source)]
+        places = [file.url for file in _files(source)]
     except DataSourceError:
         return  # told by who reads it
     for place in places:
@@ -110,7 +110,9 @@ def _unsuited(source: str) -> Iterator[str]:
 def _files(source: str) -> list[FileInfo]:
     """The files that a path, a URL or a glob of them means, sorted."""
     paths = expand(source.removeprefix("files:"))
-    return [one.described() if isinstance(one, RemotePath) else info_of(str(one)) for one in paths]
+    return [
+        path.described() if isinstance(path, RemotePath) else info_of(str(path)) for path in paths
+    ]
 
 
 @dataclass(slots=True)
@@ -164,7 +166,7 @@ class _Planning:
         if found is None:
             return snapshot.named_by_digest(plain, self.folder)
         firsts = {row: first for row, first in enumerate(found.first) if first is not None}
-        names = [*(one for one in columns if one != "cluster"), "cluster"]
+        names = [*(column for column in columns if column != "cluster"), "cluster"]
         manifest = listed_files.read(plain)
         listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
         with temporary_file(self.folder) as clustered:

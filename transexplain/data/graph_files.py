@@ -265,8 +265,8 @@ def _write_npz(path: Path, graph: Mapping[str, Any]) -> Path:
 def _write_parquet(path: Path, graphs: Sequence[Mapping[str, Any]]) -> Path:
     if not graphs:
         raise DataSourceError("there are no graphs to write")
-    names = dict.fromkeys(name for one in graphs for name in one)
-    columns = {name: _column([one.get(name) for one in graphs]) for name in names}
+    names = dict.fromkeys(name for graph in graphs for name in graph)
+    columns = {name: _column([graph.get(name) for graph in graphs]) for name in names}
     with atomic_file(path) as temporary:
         pq.write_table(pa.table(columns), temporary, row_group_size=1024, compression="zstd")
     return path
@@ -277,8 +277,8 @@ def _column(cells: Sequence[Any]) -> pa.Array:
     arrays = [cell for cell in cells if isinstance(cell, np.ndarray)]
     if not arrays:
         return pa.array(cells, type=pa.string())
-    number = np.result_type(*(one.dtype for one in arrays))
+    number = np.result_type(*(array.dtype for array in arrays))
     kind = pa.string() if number.kind == "U" else pa.from_numpy_dtype(number)
-    for _ in range(max(one.ndim for one in arrays)):
+    for _ in range(max(array.ndim for array in arrays)):
         kind = pa.list_(kind)
     return pa.array([None if one is None else one.tolist() for one in cells], type=kind)

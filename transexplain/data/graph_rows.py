@@ -214,7 +214,7 @@ def _groups(value: Any, nodes: int) -> str:
         except ValueError as error:
             raise ItemError(BAD_SPANS, f"{GROUPS} is not a JSON list: {error}") from error
     entries = list(value)
-    if all(isinstance(one, str) for one in entries):
+    if all(isinstance(entry, str) for entry in entries):
         entries = list(_by_name(entries, nodes))
     return nodes_cell(entries, nodes)
 

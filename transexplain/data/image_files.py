@@ -267,7 +267,7 @@ class ImageFolderSource:
             subfolders[:] = [name for name in subfolders if not name.startswith(".")]
             here = Path(folder)
             links = [here / name for name in subfolders if (here / name).is_symlink()]
-            outside = [one for one in links if not one.resolve().is_relative_to(root)]
+            outside = [link for link in links if not link.resolve().is_relative_to(root)]
             names.extend(one.relative_to(root).as_posix() for one in outside)
             for name in files:
                 suffix = Path(name).suffix.lower()

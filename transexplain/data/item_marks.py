@@ -157,7 +157,7 @@ def nodes_cell(entries: Sequence[Any], nodes: int) -> str:
             raise ItemError(BAD_SPANS, f"{_shown(entry)} is not [group, nodes, entity]")
         group, members, entity = (*entry, "")[:3]
         _check_names(list(entry), [group, *entry[2:]])
-        whole = isinstance(members, list | tuple) and all(type(one) is int for one in members)
+        whole = isinstance(members, list | tuple) and all(type(member) is int for member in members)
         if not whole or not members or not 0 <= min(members) <= max(members) < nodes:
             raise ItemError(
                 BAD_SPANS,

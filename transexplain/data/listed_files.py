@@ -133,10 +133,10 @@ def _cell_starts(
 
 
 def _begun(cells: Iterator[Any], begun: list[int]) -> Iterator[tuple[int | None, bool]]:
-    for one in cells:
+    for cell in cells:
         start = begun[0] if begun else None
         begun.clear()
-        yield start, file_formats.is_blank_row(one)
+        yield start, file_formats.is_blank_row(cell)
 
 
 _SCHEMA = pa.schema(
@@ -210,9 +210,9 @@ def write(
     schema = _SCHEMA.with_metadata({_FACTS: json.dumps(facts, sort_keys=True).encode()})
     rows, some, noted = 0, list[ListedFile](), 0
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
-        for one in files:
-            some.append(one)
-            rows, noted = rows + one.rows, noted + len(one.noted)
+        for file in files:
+            some.append(file)
+            rows, noted = rows + file.rows, noted + len(file.noted)
             if len(some) == _TOGETHER or noted >= _NOTED:
                 writer.write_table(_table(some, schema), row_group_size=len(some))
                 some, noted = [], 0
@@ -223,15 +223,15 @@ def write(
 
 def _table(files: Sequence[ListedFile], schema: pa.Schema) -> Any:
     columns = {
-        "place": [one.info.url for one in files],
-        "size": [one.info.size for one in files],
-        "state": [one.info.state for one in files],
-        "sha256": [one.sha256 for one in files],
-        "rows": [one.rows for one in files],
-        "columns": [json.dumps(asdict(one.columns), sort_keys=True) for one in files],
-        "layout": [json.dumps(asdict(one.layout), sort_keys=True) for one in files],
-        "noted": [one.noted for one in files],
-        "offsets": [one.offsets for one in files],
+        "place": [file.info.url for file in files],
+        "size": [file.info.size for file in files],
+        "state": [file.info.state for file in files],
+        "sha256": [file.sha256 for file in files],
+        "rows": [file.rows for file in files],
+        "columns": [json.dumps(asdict(file.columns), sort_keys=True) for file in files],
+        "layout": [json.dumps(asdict(file.layout), sort_keys=True) for file in files],
+        "noted": [file.noted for file in files],
+        "offsets": [file.offsets for file in files],
     }
     return pa.table(columns, schema=schema)
 
@@ -282,4 +282,6 @@ def _group(path: Path, group: int) -> list[ListedFile]:
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }

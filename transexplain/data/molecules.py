@@ -106,12 +106,12 @@ def substructures(molecule: Any) -> list[list[Any]]:
     """
     from rdkit import Chem
 
-    found = []
+    substructures = []
     for ring in molecule.GetRingInfo().AtomRings():
         aromatic = all(molecule.GetAtomWithIdx(place).GetIsAromatic() for place in ring)
         group = "aromatic ring" if aromatic else "aliphatic ring"
         entity = Chem.MolFragmentToSmiles(molecule, ring, isomericSmiles=False)
-        found.append([group, sorted(ring), entity])
+        substructures.append([group, sorted(ring), entity])
     for group, pattern in _patterns().items():
         for match in molecule.GetSubstructMatches(pattern):
             around = {
@@ -122,8 +122,8 @@ def substructures(molecule: Any) -> list[list[Any]]:
             entity = Chem.MolFragmentToSmiles(
                 molecule, sorted({*match, *around}), isomericSmiles=False
             )
-            found.append([group, sorted(match), entity])
-    return found
+            substructures.append([group, sorted(match), entity])
+    return substructures
 
 
 @cache
@@ -178,8 +178,8 @@ def scaffold_split(
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
     members: dict[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(smiles):
-        molecule = read_molecule(one)
+    for place, smile in enumerate(smiles):
+        molecule = read_molecule(smile)
         # RDKit's Python code has no types
         scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule)  # type: ignore[no-untyped-call]
         members[scaffold].append(place)

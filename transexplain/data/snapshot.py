@@ -135,15 +135,15 @@ def write_rows(
     return rows
 
 
-def write_clusters(before: Path, after: Path, found: Clustering) -> None:
+def write_clusters(before: Path, after: Path, clustering: Clustering) -> None:
     """Write the snapshot at `before` to `after` with the cluster of every row.
 
     As `write_rows`: the same bytes for the same input; raises OSError.
     """
-    names = [None if first is None else str(first) for first in found.first]
+    names = [None if first is None else str(first) for first in clustering.first]
     with pq.ParquetFile(before, pre_buffer=False) as file:
         schema = file.schema_arrow.append(_CLUSTER)
-        schema = schema.with_metadata({FOUND: json.dumps(found.facts).encode()})
+        schema = schema.with_metadata({FOUND: json.dumps(clustering.facts).encode()})
         with pq.ParquetWriter(after, schema, compression="zstd", write_statistics=False) as writer:
             start = 0
             for number in range(file.num_row_groups):

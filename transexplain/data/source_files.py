@@ -70,10 +70,10 @@ def source_digest(
     parts = [
         [
             path.name if named else "".join(path.suffixes).lower(),
-            one.sha256 or [one.path, one.state],
+            digest.sha256 or [digest.path, digest.state],
             partitions(path),
         ]
-        for path, one in zip(files, digests, strict=True)
+        for path, digest in zip(files, digests, strict=True)
     ]
     text = json.dumps([SNAPSHOT_VERSION, options, parts, list(detected)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -76,10 +76,10 @@ _MOST_FILES = 1_000_000
 def _matching(pattern: str) -> list[str]:
     """Names of existing files; DataSourceError where one that the braces name is not there."""
     names: list[str] = []
-    for one in _without_braces(pattern):
-        found = [one] if Path(one).exists() else glob.glob(one, recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
-        if not found and one != pattern:
-            raise DataSourceError(f"no file matches {one!r}, which {pattern!r} names")
+    for brace in _without_braces(pattern):
+        found = [brace] if Path(brace).exists() else glob.glob(brace, recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
+        if not found and brace != pattern:
+            raise DataSourceError(f"no file matches {brace!r}, which {pattern!r} names")
         names += found
     return names
 

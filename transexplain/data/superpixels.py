@@ -69,7 +69,7 @@ def _graph(colours: NDArray[np.float64], parts: NDArray[np.int64]) -> dict[str, 
     down, across = np.mgrid[:rows, :cols]
     channels = colours.reshape(rows * cols, -1).T
     values = [*channels, (down.ravel() + 0.5) / rows, (across.ravel() + 0.5) / cols]
-    means = [np.bincount(parts.ravel(), weights=one) / sizes for one in values]
+    means = [np.bincount(parts.ravel(), weights=value) / sizes for value in values]
     beside = np.stack([parts[:, 1:].ravel(), parts[:, :-1].ravel()], axis=-1)
     below = np.stack([parts[1:].ravel(), parts[:-1].ravel()], axis=-1)
     return {

@@ -127,7 +127,9 @@ class Labelled:
         """Look at the columns of a file."""
         if spec.label is None and "label" not in table.usual:
             self._files[name] = LABEL_DEFAULT in table.columns
-            spelled_so = (one for one in table.columns if _plain_name(one) == LABEL_DEFAULT)
+            spelled_so = (
+                column for column in table.columns if _plain_name(column) == LABEL_DEFAULT
+            )
             self._near = self._near or next(spelled_so, "")
 
     def notes(self) -> Iterator[Note]:
@@ -443,4 +445,4 @@ def _common_folder(paths: Sequence[AnyPath]) -> str:
     scheme, separator, _ = parents[0].partition("://")
     if not separator:
         return os.path.commonpath(parents)
-    return f"{scheme}://{os.path.commonpath([one.partition('://')[2] for one in parents])}"
+    return f"{scheme}://{os.path.commonpath([parent.partition('://')[2] for parent in parents])}"

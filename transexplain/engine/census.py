@@ -54,7 +54,7 @@ def _of_product(composite: Composite, call: Call, out: Tensor, node: Any) -> str
     if not out.requires_grad:
         return scaled
     factors = (*call.args, *call.kwargs.values())
-    if sum(isinstance(one, Tensor) and one.requires_grad for one in factors) == 1:
+    if sum(isinstance(factor, Tensor) and factor.requires_grad for factor in factors) == 1:
         return "linear: constant factor"
     if any(_is(before, "ScaledGradient") for before, _ in getattr(node, "next_functions", ())):
         return _HALF

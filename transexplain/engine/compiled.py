@@ -46,7 +46,7 @@ class Replay:
         cls, traced: Traced, examples: Sequence[Tensor], warn: Callable[[str], None]
     ) -> "Replay":
         """On a card captured."""
-        own = [one.clone() for one in examples]
+        own = [example.clone() for example in examples]
         return cls(on_device(traced, own), own, traced, warn)
 
     def compile(self) -> None:

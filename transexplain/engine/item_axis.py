@@ -104,11 +104,11 @@ def follow(call: Call, out: Any, items: int) -> None:
         axes = (_joined(call, axes[0], items),)
     alone = _of_one_item(call.carriers) if None in axes else None
     for index, tensor in enumerate(fresh):
-        found = axes[min(index, len(axes) - 1)]
-        if found is None and alone is not None:
+        item_axis = axes[min(index, len(axes) - 1)]
+        if item_axis is None and alone is not None:
             rows = tensor.shape[0] if tensor.dim() else 1
-            found = ItemAxis(0, 1, alone.expand(rows))
-        place(tensor, found)
+            item_axis = ItemAxis(0, 1, alone.expand(rows))
+        place(tensor, item_axis)
 
 
 def _of_one_item(carriers: Sequence[Tensor]) -> Tensor | None:
@@ -152,7 +152,7 @@ def _same_items(carriers: Sequence[Tensor]) -> bool:
     if first is None or first.index is None or any(other != first for other in others):
         return False
     indices = [other.index for other in others if other is not None and other.index is not None]
-    return len(indices) == len(others) and all(torch.equal(first.index, one) for one in indices)
+    return len(indices) == len(others) and all(torch.equal(first.index, index) for index in indices)
 
 
 def _through(

@@ -79,7 +79,7 @@ class LedgerBook:
         keys = list(self._sites)
         values = list(self._sites.values())
         # layers of a model may lie on several devices
-        booked = [one.to(values[0].device) for one in values]
+        booked = [value.to(values[0].device) for value in values]
         table = torch.stack(booked).cpu().numpy() if booked else np.zeros((0, self.items))
         return _closed(keys, table, inputs, special, np.asarray(logits, dtype=np.float64))
 

@@ -336,7 +336,7 @@ def contributions(at: LinearMap, x: Tensor, *, positive: bool, bias: bool = True
     above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
     if not positive:
         above, below = below, above
-    found = at.apply(x.clamp(min=0), above) + at.apply(x.clamp(max=0), below)
+    contributions = at.apply(x.clamp(min=0), above) + at.apply(x.clamp(max=0), below)
     if at.bias is None or not bias:
-        return found
-    return found + (at.bias.clamp(min=0) if positive else at.bias.clamp(max=0))
+        return contributions
+    return contributions + (at.bias.clamp(min=0) if positive else at.bias.clamp(max=0))

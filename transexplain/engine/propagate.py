@@ -97,7 +97,9 @@ def _is_routing(experts: int, args: tuple[Any, ...]) -> bool:
 
     In float16 an expert may overflow for a token that was never meant for it.
     """
-    if len(args) != 3 or not all(isinstance(one, Tensor) and one.dim() == 2 for one in args):
+    if len(args) != 3 or not all(
+        isinstance(argument, Tensor) and argument.dim() == 2 for argument in args
+    ):
         return False
     tokens, chosen, weights = args
     return (

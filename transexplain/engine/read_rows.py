@@ -150,7 +150,7 @@ class RowRules:
 
 def _numbers(node: Node) -> tuple[int, ...]:
     """The arguments behind the first, of an operator that takes numbers there."""
-    return tuple(one for one in node.args[1:] if isinstance(one, int))
+    return tuple(argument for argument in node.args[1:] if isinstance(argument, int))
 
 
 def reduced_dims(node: Node, rank: int) -> list[int]:
@@ -282,7 +282,7 @@ class _Backward:
         arguments = [one for one in node.all_input_nodes if one in self.rows]
         if node.op != "call_function" or not arguments or not self._keeps_zeros(node, arguments):
             return False
-        axes = {self._result(node, one) for one in arguments}
+        axes = {self._result(node, argument) for argument in arguments}
         if len(axes) != 1:
             return False
         (axis,) = axes
@@ -384,8 +384,8 @@ def _with_sliced_outputs(first: GraphModule, rules: RowRules, places: Mapping[in
     copies: dict[Node, Node] = {}
     outputs = graph.graph_copy(first.graph, copies)
     made = [
-        rules.slice_of(graph, one, places[place]) if place in places else one
-        for place, one in enumerate(outputs)  # type: ignore[arg-type]
+        rules.slice_of(graph, output, places[place]) if place in places else output
+        for place, output in enumerate(outputs)  # type: ignore[arg-type]
     ]
     graph.output(tuple(made))
     return graph

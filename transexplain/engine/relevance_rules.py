@@ -486,8 +486,10 @@ def gradient_rule(mode: RelevanceMode, call: Call) -> Any:
 def relevance_rule(mode: RelevanceMode, call: Call) -> Any:
     """The same between converters: g = R / x above, R = a g and R = b g below."""
     below = {
-        id(one): ToRelevance.apply(one, 1.0, mode.books.at(call.name, mode.books.axis_of(one)))
-        for one in call.carriers
+        id(carrier): ToRelevance.apply(
+            carrier, 1.0, mode.books.at(call.name, mode.books.axis_of(carrier))
+        )
+        for carrier in call.carriers
     }
     out = _solved(mode, call.substituted(below), None)
     above = mode.books.at(call.name, mode.books.axis_after(out))

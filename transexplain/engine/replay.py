@@ -276,8 +276,8 @@ class Step:
         if more <= 0:
             return self
         inputs = {
-            name: torch.cat([one, one[:1].expand(more, *one.shape[1:])])
-            for name, one in self.inputs.items()
+            name: torch.cat([tensor, tensor[:1].expand(more, *tensor.shape[1:])])
+            for name, tensor in self.inputs.items()
         }
         return Step(
             forward=self.forward,
@@ -322,7 +322,7 @@ class TensorFunction:
 def _kinds(tensors: Sequence[Tensor]) -> Hashable:
     """Shapes and types, the device, and whether it computes in mixed precision."""
     device = tensors[0].device
-    found = tuple((one.shape, one.dtype) for one in tensors)
+    found = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
     return found, device, torch.is_autocast_enabled(device.type)
 
 

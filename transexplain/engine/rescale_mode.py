@@ -68,12 +68,12 @@ def make_writable(call: Call) -> None:
 
 
 def _references(call: Call) -> Mapping[int, Tensor]:
-    found = {}
+    references = {}
     for tensor in tensors_in((call.args, dict(call.kwargs))):
         reference = reference_of(tensor)
         if reference is not None:
-            found[id(tensor)] = reference
-    return found
+            references[id(tensor)] = reference
+    return references
 
 
 class RescaleMode(TorchFunctionMode):

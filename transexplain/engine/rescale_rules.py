@@ -458,7 +458,9 @@ def _quotient(call: Call, x: Tensor, value: Tensor, reference: Tensor) -> Tensor
     return out
 
 
-def _same(one: Tensor, two: Tensor, dtype: torch.dtype, roundings: float | None = None) -> Tensor:
+def _same(
+    left: Tensor, right: Tensor, dtype: torch.dtype, roundings: float | None = None
+) -> Tensor:
     """Where two values are so near, for their size, that a quotient of differences is noise.
 
     Closer than `roundings`, by default than the root of the rounding error: there the slope half
@@ -466,8 +468,8 @@ def _same(one: Tensor, two: Tensor, dtype: torch.dtype, roundings: float | None 
     """
     eps = torch.finfo(dtype).eps
     share = math.sqrt(eps) if roundings is None else roundings * eps
-    bound = share * torch.maximum(one.abs(), two.abs())
-    return ((one - two).abs() <= bound) | (one == two)  # 0: both are -inf
+    bound = share * torch.maximum(left.abs(), right.abs())
+    return ((left - right).abs() <= bound) | (left == right)  # 0: both are -inf
 
 
 def _standard_deviation(*args: Any, **kwargs: Any) -> Tensor:

@@ -261,17 +261,17 @@ def check_one_argument(mode: RelevanceMode, call: Call) -> None:
         raise mode.refusal(call, "it has a second argument that depends on the input")
 
 
-def one_function(mode: RelevanceMode, found: Function, compute: Callable[[], Tensor]) -> Tensor:
+def one_function(mode: RelevanceMode, function: Function, compute: Callable[[], Tensor]) -> Tensor:
     """`compute()` = f(root) in the graph as one operator on its root, f(0) booked."""
-    at_zero, slope = found.at_zero(), found.slope_at_zero()
-    out: Tensor = IdentityRule.apply(found.root, compute, at_zero, slope)
+    at_zero, slope = function.at_zero(), function.slope_at_zero()
+    out: Tensor = IdentityRule.apply(function.root, compute, at_zero, slope)
     if isinstance(at_zero, Tensor) or at_zero:
         # masked scores hold -inf, for which f(0) is meaningless
-        masked = found.root.detach().isinf()
+        masked = function.root.detach().isinf()
         if shapes_are_fixed() or bool(masked.any()):  # exp(-inf): there is no input, only the value
             at_zero = torch.where(masked, out.detach(), torch.as_tensor(at_zero).to(out))
         mode.books.constant(out, at_zero, "activation")
-    return mark_function(out, found)
+    return mark_function(out, function)
 
 
 def add(mode: RelevanceMode, call: Call) -> Any:

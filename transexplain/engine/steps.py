@@ -200,36 +200,36 @@ class _StepRun:
         self.steps._ran.add(self.kind)
         return made
 
-    def _fitting(self, found: _History) -> _Trace | None:
-        for trace in found.traces:
-            if self._worth_compiling(found):
+    def _fitting(self, history: _History) -> _Trace | None:
+        for trace in history.traces:
+            if self._worth_compiling(history):
                 trace.replay.compile()
             trace.replay.use_compiled()
             if trace.replay.traced.applies(*self.work.given):
                 return trace
         return None
 
-    def _worth_compiling(self, found: _History) -> bool:
+    def _worth_compiling(self, history: _History) -> bool:
         device = self.work.device.type
-        return device in self.steps.compiling and found.replayed >= self.steps.earned[device]
+        return device in self.steps.compiling and history.replayed >= self.steps.earned[device]
 
-    def _made(self, found: _History) -> _Trace | None:
+    def _made(self, history: _History) -> _Trace | None:
         device = self.work.device.type
-        soon = found.eager < self.steps.earned[device]
-        if found.refused or soon or len(found.traces) == _TRACES:
+        soon = history.eager < self.steps.earned[device]
+        if history.refused or soon or len(history.traces) == _TRACES:
             return None
         if not ONE_AT_A_TIME.acquire(blocking=False):
             return None  # a thread compiles: later
         try:
             trace = _Trace.of(self.work, self.steps.warn)
         except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
-            found.refused = f"{type(error).__name__}: {error}"
-            self.steps.warn(f"explained eagerly, for a step could not be traced: {found.refused}")
+            history.refused = f"{type(error).__name__}: {error}"
+            self.steps.warn(f"explained eagerly, for a step could not be traced: {history.refused}")
             return None
         finally:
             ONE_AT_A_TIME.release()
-        found.eager = 0.0
-        found.traces.append(trace)
+        history.eager = 0.0
+        history.traces.append(trace)
         return trace
 
     def record(self, seconds: float) -> None:

@@ -98,11 +98,11 @@ def recorded(tensor: Tensor) -> TensorRecord:
 
 def record(tensor: Tensor) -> TensorRecord:
     """The record of `tensor`, for writing; made where there is none."""
-    found: TensorRecord | None = getattr(tensor, _ATTRIBUTE, None)
-    if found is None:
-        found = TensorRecord()
-        setattr(tensor, _ATTRIBUTE, found)
-    return found
+    tensor_record: TensorRecord | None = getattr(tensor, _ATTRIBUTE, None)
+    if tensor_record is None:
+        tensor_record = TensorRecord()
+        setattr(tensor, _ATTRIBUTE, tensor_record)
+    return tensor_record
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -340,13 +340,13 @@ def substitutes(given: list[Tensor], *, inside: bool) -> dict[int, Tensor]:
 
     `inside` a foreign function every tensor with a shadow has it; outside only its outputs.
     """
-    found = {}
+    substitutes = {}
     for tensor in given:
         if inside or (tensor.requires_grad and is_foreign(tensor)):
             shadow = shadow_of(tensor)
             if shadow is not None:
-                found[id(tensor)] = shadow
-    return found
+                substitutes[id(tensor)] = shadow
+    return substitutes
 
 
 def mark_seen(tensors: Iterable[Tensor]) -> None:

@@ -80,7 +80,7 @@ def settle_shapes(graph: GraphModule) -> None:
     A device would have to be waited for each time, and no CUDA graph can hold that.
     """
     deciding = [node for node in graph.graph.nodes if _decides(node)]
-    written = [(node, memory(one)) for node in graph.graph.nodes for one in targets(node)]
+    written = [(node, memory(target)) for node in graph.graph.nodes for target in targets(node)]
     settled = []
     for node in deciding:
         needed = behind([node])
@@ -277,7 +277,7 @@ class _Read(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _deciding(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
     """The arguments whose values decide the shape of what `func` gives."""
     if func is not torch.ops.aten.index.Tensor:
-        return [one for one in args if isinstance(one, Tensor)]
+        return [argument for argument in args if isinstance(argument, Tensor)]
     masks = (torch.bool, torch.uint8)  # as many as there are indices, whatever these are
     return [one for one in args[1] if one is not None and one.dtype in masks]
 
@@ -319,10 +319,10 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
     results = list(end.args[0])
     given, guards = results[: len(results) - len(read)], results[len(results) - len(read) :]
     moving, late = _depending(graph, inputs), _depending(graph, [last])
-    if any(one in late for one in guards):
+    if any(guard in late for guard in guards):
         raise UntraceableError("what is computed depends on numbers that are read from the seed")
     _refuse_shapes_of_numbers(graph, guards[len(seen.values) :], moving)
-    kept = [(one, value) for one, value in zip(guards, read, strict=True) if one in moving]
+    kept = [(guard, value) for guard, value in zip(guards, read, strict=True) if guard in moving]
     after = [node for node in late if node not in (last, end)]
     needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
     again = _made_again(graph, needed)
@@ -356,7 +356,7 @@ def _made_again(
 
     The second part makes them itself: they would be stored in full between the parts.
     """
-    written = {memory(one) for node in graph.graph.nodes for one in targets(node)}
+    written = {memory(target) for node in graph.graph.nodes for target in targets(node)}
     found: dict[torch.fx.Node, None] = {}
     for node in needed:
         own = behind([node])
@@ -371,7 +371,7 @@ def _needed_for(
     """Those of `nodes` that `wanted` are computed from, and all inputs, in order."""
     found = dict.fromkeys([*inputs, *behind(wanted)])
     places = {memory(node) for node in found}
-    if any(memory(one) in places for node in nodes for one in targets(node)):
+    if any(memory(target) in places for node in nodes for target in targets(node)):
         return list(nodes)  # what is written in place is needed where nobody names it
     return [node for node in nodes if node in found]
 
@@ -393,7 +393,7 @@ def _written(
     nodes: Sequence[torch.fx.Node], given: Mapping[torch.fx.Node, None]
 ) -> list[torch.fx.Node]:
     """Those of `given` that `nodes` write into; raises where another would see it."""
-    found = dict.fromkeys(one for node in nodes for one in targets(node) if one in given)
+    found = dict.fromkeys(target for node in nodes for target in targets(node) if target in given)
     for one in found:
         if any(other is not one and memory(other) is memory(one) for other in given):
             raise UntraceableError(f"the backward pass writes into a view of {one}")
@@ -416,7 +416,7 @@ def _part(
         copies[node] = part.call_function(torch.ops.aten.clone.default, (copies[node],))
     for node in nodes:
         copies[node] = part.node_copy(node, copies.__getitem__)
-    part.output(tuple(copies[one] for one in results))
+    part.output(tuple(copies[result] for result in results))
     part.eliminate_dead_code()  # such as what only a guard needed that always holds
     part.lint()
     return torch.fx.GraphModule(graph, part)

@@ -84,15 +84,15 @@ class PerturbedLogits:
         first passes of a process also set up what later ones find.
         """
         budget = min(Room(positions, self.model).positions, _AT_ONCE)
-        found = [0.0 for _ in self.encoded]
+        seconds = [0.0 for _ in self.encoded]
         for rows in batches_of(self.model, [part.encoded for part in self.parts], budget):
             self.beat()
             begun = time.perf_counter()
             _perturbed_logits(self.model, self.parts, rows)
             share = (time.perf_counter() - begun) / len(rows)
             for row in rows:
-                found[self.parts[row].owner] += share
-        return found
+                seconds[self.parts[row].owner] += share
+        return seconds
 
     def features(self, over: Over) -> list[NDArray[np.int64]]:
         """Per item (T,) which of its features a position belongs to, -1: always there."""

@@ -124,7 +124,9 @@ class Measuring:
                         )
 
     def _timed(self) -> list[MetricSpec]:
-        return [one for one in self.evaluation.plan.metrics if metric_facts(one.name).timed]
+        return [
+            metric for metric in self.evaluation.plan.metrics if metric_facts(metric.name).timed
+        ]
 
     def _is_sure(self, row: int) -> bool:
         logits = self.questions.whole[row]
@@ -139,7 +141,11 @@ class Measuring:
         return [method for method in plan.methods if self.evaluation.measures(method, index)]
 
     def _specs(self, kind: str) -> list[MetricSpec]:
-        return [one for one in self.evaluation.plan.metrics if metric_facts(one.name).kind == kind]
+        return [
+            metric
+            for metric in self.evaluation.plan.metrics
+            if metric_facts(metric.name).kind == kind
+        ]
 
     def _explained(
         self, bench: MethodBench, rows: Sequence[int]
@@ -159,13 +165,13 @@ class Measuring:
                     row,
                     Case(
                         item=item,
-                        attribution=one,
+                        attribution=attribution,
                         logits=whole[row],
                         seconds=seconds,
                         label=label,
                     ),
                 )
-                for one in attributions
+                for attribution in attributions
             ]
         return cases
 

@@ -59,8 +59,8 @@ class Evaluation:
                     f"item are compared; use one of {', '.join(TARGETS)}"
                 )
         plan = self.plan
-        limits = [plan.items, *(one.items for one in plan.methods)]
-        limits += [one.items for one in plan.metrics]
+        limits = [plan.items, *(method.items for method in plan.methods)]
+        limits += [metric.items for metric in plan.metrics]
         limited = any(limit is not None for limit in limits)
         drawn = row_places(self.rows, self.plan.seed) if limited else None
         object.__setattr__(self, "_places", drawn)

@@ -14,7 +14,7 @@ from transexplain.models.loaded_model import Encoded
 from transexplain.types.items import Attribution, Ledger
 from transexplain.types.prompts import AnswerAttribution
 
-_GIVEN = tuple(one.name for one in fields(Attribution))
+_GIVEN = tuple(field.name for field in fields(Attribution))
 _LOGARITHM = (
     "the log-probability is explained: what the rest of the vocabulary takes from the logit is "
     "booked under rules"
@@ -39,8 +39,10 @@ def summed(windows: Sequence[ExplainedTokens], behind: int) -> ExplainedTokens:
     return reduce(lambda one, other: _added(one, other, behind), windows)
 
 
-def _added(one: ExplainedTokens, other: ExplainedTokens, behind: int) -> ExplainedTokens:
-    first, last = one.attribution, other.attribution
+def _added(
+    explained_tokens: ExplainedTokens, other: ExplainedTokens, behind: int
+) -> ExplainedTokens:
+    first, last = explained_tokens.attribution, other.attribution
     relevance = last.relevance.copy()
     place, more = len(first.relevance) - behind, len(last.relevance) - len(first.relevance)
     relevance[:place] += first.relevance[:place]
@@ -50,16 +52,16 @@ def _added(one: ExplainedTokens, other: ExplainedTokens, behind: int) -> Explain
         ledger = _sum_of(first.ledger, last.ledger)
     return ExplainedTokens(
         replace(last, relevance=relevance, logit=first.logit + last.logit, ledger=ledger),
-        (*one.asked, *other.asked),
+        (*explained_tokens.asked, *other.asked),
         None,
-        one.log_probability + other.log_probability,
+        explained_tokens.log_probability + other.log_probability,
     )
 
 
-def _sum_of(one: Ledger, other: Ledger) -> Ledger:
+def _sum_of(ledger: Ledger, other: Ledger) -> Ledger:
     found: dict[str, Any] = {}
     for name in (field.name for field in fields(Ledger)):
-        a, b = getattr(one, name), getattr(other, name)
+        a, b = getattr(ledger, name), getattr(other, name)
         if isinstance(a, Mapping):
             found[name] = {kind: a.get(kind, 0.0) + b.get(kind, 0.0) for kind in {**a, **b}}
         else:
@@ -68,12 +70,12 @@ def _sum_of(one: Ledger, other: Ledger) -> Ledger:
 
 
 def picture_of(
-    one: Attribution, seen: Encoded, behind: int, picture: Any, name: str
+    attribution: Attribution, seen: Encoded, behind: int, picture: Any, name: str
 ) -> Attribution:
     """The last `behind` positions of an attribution as that of the prompt's picture."""
-    relevance, grid = split(one.relevance[-behind:], seen.features)
+    relevance, grid = split(attribution.relevance[-behind:], seen.features)
     made = replace(
-        one,
+        attribution,
         relevance=relevance.copy(),
         prefix_relevance=grid,
         features=seen.features,
@@ -91,7 +93,7 @@ def _read_text(reading: Reading, read: int) -> Any:
 
 
 def record(
-    one: ExplainedTokens,
+    explained_tokens: ExplainedTokens,
     kind: LanguageKind,
     reading: Reading,
     parts: tuple[tuple[str, int, int], ...],
@@ -102,32 +104,36 @@ def record(
 
     `seen` is the prompt's picture, as the model takes it and as it was given.
     """
-    given = {name: getattr(one.attribution, name) for name in _GIVEN}
-    relevance, prompt = one.attribution.relevance, reading.prompt.length
-    last = max(asked.position for asked in one.asked)
+    given = {name: getattr(explained_tokens.attribution, name) for name in _GIVEN}
+    relevance, prompt = explained_tokens.attribution.relevance, reading.prompt.length
+    last = max(asked.position for asked in explained_tokens.asked)
     if kind == "encoder-decoder":
         decoder = len(relevance) - prompt
         relevance = np.concatenate([relevance[decoder:], relevance[: last + 1]])
     elif kind == "causal":
         relevance = relevance[: last + 1]
     read = len(relevance)
-    notes = one.attribution.notes + ((_LOGARITHM,) if value == "log-probability" else ())
+    notes = explained_tokens.attribution.notes + (
+        (_LOGARITHM,) if value == "log-probability" else ()
+    )
     given |= {
         "relevance": relevance,
         "features": reading.features[:read],
         "text": reading.text if kind == "masked" else _read_text(reading, read),
         "second_at": reading.second_at if read > prompt else None,
-        "rank": one.step or 0,
+        "rank": explained_tokens.step or 0,
         "notes": notes,
     }
-    token = reading.answer_text if one.step is None else one.asked[0].name
+    token = reading.answer_text if explained_tokens.step is None else explained_tokens.asked[0].name
     if seen is not None:
-        given["patches"] = picture_of(one.attribution, seen[0], seen[0].length, seen[1], token)
+        given["patches"] = picture_of(
+            explained_tokens.attribution, seen[0], seen[0].length, seen[1], token
+        )
     return AnswerAttribution(
         **given,
-        step=one.step,
+        step=explained_tokens.step,
         token=token,
-        log_probability=one.log_probability,
+        log_probability=explained_tokens.log_probability,
         answer=reading.answer_text,
         answer_ids=reading.answer,
         answer_from=read if kind == "masked" else prompt,

@@ -64,7 +64,7 @@ def reading_of(
     if target.kind in ("token", "contrast"):
         tokens = [_one_token(model, prompt, one, exact=target.exact) for one in target.tokens]
         pieces = [_spelled(model, one) for one in tokens]
-        names = pieces if len(pieces) == 1 else [one.strip() for one in pieces]
+        names = pieces if len(pieces) == 1 else [piece.strip() for piece in pieces]
         asked = Asked(
             position=_first(model, prompt),
             token=tokens[0],
@@ -125,7 +125,7 @@ def _answer(
 
 
 def _known(model: LanguageModel, tokens: Sequence[int]) -> list[int]:
-    wrong = [one for one in tokens if not 0 <= one < model.vocabulary]
+    wrong = [token for token in tokens if not 0 <= token < model.vocabulary]
     if wrong:
         raise ItemError("bad-target", f"token {wrong[0]} is none of the model's {model.vocabulary}")
     return list(tokens)
@@ -150,7 +150,7 @@ def _continued(model: LanguageModel, prompt: Encoded, text: str) -> list[int]:
         )
     if model.kind == "encoder-decoder":
         ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
-        found = [int(one) for one in ids]
+        found = [int(key) for key in ids]
     else:
         whole, _ = model.encoder.read(content + text)
         if whole[: len(before)] != before:

@@ -103,20 +103,20 @@ class Request:
     def _check_targets(self) -> None:
         """Raise TargetError for what the model has not."""
         tagging = self.head in AT_POSITIONS
-        for one in self.targets:
-            if tagging and one.kind in ("all", "top", "contrast"):
+        for target in self.targets:
+            if tagging and target.kind in ("all", "top", "contrast"):
                 raise TargetError(
-                    f"target {one.spec!r} is of models that answer an item; of one that labels "
+                    f"target {target.spec!r} is of models that answer an item; of one that labels "
                     "tokens a target is predicted, label, a type such as class:PER, or "
                     "{span: [start, end, type]}; for question answering the type is answer"
                 )
-            if not tagging and one.kind == "span":
+            if not tagging and target.kind == "span":
                 raise TargetError(
-                    f"target {one.spec!r} is of models that label tokens, and this one does not"
+                    f"target {target.spec!r} is of models that label tokens, and this one does not"
                 )
-            if self.head == GENERATED and one.kind not in ("predicted", "class", "all"):
+            if self.head == GENERATED and target.kind not in ("predicted", "class", "all"):
                 raise TargetError(
-                    f"target {one.spec!r} is of models that answer with a class; of one that "
+                    f"target {target.spec!r} is of models that answer with a class; of one that "
                     "generates answers the target is predicted, its own answer"
                 )
         if tagging and self.long_text == "window":
@@ -146,12 +146,12 @@ class Request:
             return None
         if self.head == GENERATED:
             return (0,)  # the label is the answer that is expected
-        if self.head == "span" and all(one.kind != "label" for one in self.targets):
+        if self.head == "span" and all(target.kind != "label" for target in self.targets):
             return (0,) if AnswerScheme().accepted(item.label) else None  # compared by their words
         if (scheme := self.scheme) is not None:
             spans = scheme.written(item.label, item.text or "", item.second_at)
-            types = {one.type for one in spans}
-            named = tuple(n for n, one in enumerate(scheme.types) if one in types)
+            types = {span.type for span in spans}
+            named = tuple(n for n, type_ in enumerate(scheme.types) if type_ in types)
             return named if len(named) == len(types) else None
         given: tuple[str, ...] = (item.label,)
         if self.several is not None:
@@ -175,10 +175,10 @@ class Request:
         """The entities of a text by its logits (T, C), and those that are given; None: unknown."""
         if self.scheme is None:
             return (), None
-        found = tuple(one.span for one in self._entities(self.scheme, member, logits))
+        found = tuple(entity.span for entity in self._entities(self.scheme, member, logits))
         if member.labels is None or self.head == "span":
             return found, None
-        return found, tuple(one.span for one in given_entities(self.scheme, member))
+        return found, tuple(entity.span for entity in given_entities(self.scheme, member))
 
     def agreed(self, item: Item, found: Sequence[TaggedSpan]) -> Agreement | None:
         """How the answer to a question agrees with the given ones; None: there are none."""
@@ -220,9 +220,12 @@ class Request:
         if self.scheme is not None:
             pairs = zip(members, logits, strict=True)
             return [self._of_tokens(self.scheme, one, row) for one, row in pairs]
-        labels = [one.labels for one in members]
+        labels = [member.labels for member in members]
         floors = self.floors
-        each = [resolve_targets(one, logits, model.classes, labels, floors) for one in self.targets]
+        each = [
+            resolve_targets(target, logits, model.classes, labels, floors)
+            for target in self.targets
+        ]
         if len(each) == 1:
             return each[0]
         return [[one for found in each for one in found[row]] for row in range(len(labels))]
@@ -307,7 +310,7 @@ def given_entities(scheme: "Scheme", member: Member) -> tuple[TaggedEntity, ...]
     if item.label is None:
         return ()
     spans = scheme.written(item.label, item.content, item.second_at)
-    found = (scheme.spelled(one, _tokens(member)) for one in spans)
+    found = (scheme.spelled(span, _tokens(member)) for span in spans)
     return tuple(one for one in found if one is not None)
 
 
@@ -384,7 +387,7 @@ def finished(
 def _types(request: Request, found: Sequence[TaggedSpan]) -> list[str]:
     """The types of entities, each once, in the order of the labels."""
     types = {one.type for one in found}
-    return [one for one in (request.scheme.types if request.scheme else ()) if one in types]
+    return [type_ for type_ in (request.scheme.types if request.scheme else ()) if type_ in types]
 
 
 def _is_finite(attribution: Attribution) -> bool:

@@ -79,7 +79,9 @@ def joined(
     )
 
 
-def redrawn_in_windows(one: Attribution, encoded: Encoded, join: Join, seed: int) -> Attribution:
+def redrawn_in_windows(
+    attribution: Attribution, encoded: Encoded, join: Join, seed: int
+) -> Attribution:
     """What random relevance gives a text in windows in the place of `one` for another seed.
 
     As `redrawn`, without a forward pass: every window draws for itself, and the draws are joined.
@@ -87,11 +89,13 @@ def redrawn_in_windows(one: Attribution, encoded: Encoded, join: Join, seed: int
     parts = []
     for window in encoded.windows:
         own = window.encoded
-        empty = np.zeros(own.length, dtype=one.relevance.dtype)
-        part = dataclasses.replace(one, item_id=own.item.id, features=own.features, relevance=empty)
+        empty = np.zeros(own.length, dtype=attribution.relevance.dtype)
+        part = dataclasses.replace(
+            attribution, item_id=own.item.id, features=own.features, relevance=empty
+        )
         parts.append(redrawn(part, seed))
     made = joined(encoded, parts, window_weights(encoded, join), join)
-    return dataclasses.replace(one, relevance=made.relevance)
+    return dataclasses.replace(attribution, relevance=made.relevance)
 
 
 def joined_ledger(ledgers: Sequence[Ledger], weights: Array) -> Ledger:

@@ -95,7 +95,7 @@ def _encoded(
 ) -> Iterator[Entry]:
     items = [one for one in some if isinstance(one, Item) and one.id not in caution.quarantined]
     made = iter(request.encode(model, items))
-    wanted = {id(one) for one in items}
+    wanted = {id(item) for item in items}
     for one in some:
         yield _referring(job, next(made)) if id(one) in wanted else one
 
@@ -122,7 +122,7 @@ class _EncoderAlone:
 #: arrays of at least so many bytes leave the pickle
 LARGE = 1 << 16
 _COLUMNS = ("starts", "ends", "words", "special")
-_ITEM = tuple(one.name for one in fields(Item))
+_ITEM = tuple(field.name for field in fields(Item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +141,12 @@ class _Texts:
 
 def packed(entries: Sequence[Entry]) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """A pickle of the entries, and the large arrays that it leaves out, in order."""
-    texts = {place: one for place, one in enumerate(entries) if _is_plain(one)}
-    names = {frozenset(one.inputs) for one in texts.values()}
+    texts = {place: entry for place, entry in enumerate(entries) if _is_plain(entry)}
+    names = {frozenset(text.inputs) for text in texts.values()}
     if len(names) > 1:
         first = next(iter(names))
-        texts = {place: one for place, one in texts.items() if first == frozenset(one.inputs)}
-    rest = [(place, one) for place, one in enumerate(entries) if place not in texts]
+        texts = {place: text for place, text in texts.items() if first == frozenset(text.inputs)}
+    rest = [(place, entry) for place, entry in enumerate(entries) if place not in texts]
     buffers: list[pickle.PickleBuffer] = []
 
     def left_out(buffer: pickle.PickleBuffer) -> bool:
@@ -181,13 +181,13 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _is_plain(one: Entry) -> TypeGuard[Encoded]:
+def _is_plain(entry: Entry) -> TypeGuard[Encoded]:
     """Whether an entry is a text that was encoded with others, in one pass."""
     return (
-        isinstance(one, Encoded)
-        and isinstance(one.features, Tokens)
-        and not one.windows
-        and isinstance(one.inputs, InputsOfText)
+        isinstance(entry, Encoded)
+        and isinstance(entry.features, Tokens)
+        and not entry.windows
+        and isinstance(entry.inputs, InputsOfText)
     )
 
 
@@ -206,10 +206,11 @@ def _columns(texts: dict[int, Encoded]) -> _Texts | None:
             [one.inputs for one in several if isinstance(one.inputs, InputsOfText)]
         ),
         positions={
-            name: np.concatenate([getattr(one, name) for one in features]) for name in _COLUMNS
+            name: np.concatenate([getattr(feature, name) for feature in features])
+            for name in _COLUMNS
         },
-        pieces=[one.pieces for one in features],
-        own=[one.text is not None for one in features],
+        pieces=[feature.pieces for feature in features],
+        own=[feature.text is not None for feature in features],
     )
 
 

@@ -108,7 +108,9 @@ def _encoded(
 ) -> dict[int, Encoded]:
     """What is read of one side of each pair; `done` gets the failures."""
     which = 0 if side == "picture" else 1
-    items = [Item(id=one.id, index=one.index, content=one.content[which]) for one in pairs.values()]
+    items = [
+        Item(id=pair.id, index=pair.index, content=pair.content[which]) for pair in pairs.values()
+    ]
     loaded = model.picture if side == "picture" else model.text
     made = loaded.encode(
         items,
@@ -133,7 +135,7 @@ def _vectors(
     """(D,) the unit vector of one side of each pair that has not failed."""
     left = [place for place in encoded if place not in done]
     loaded = model.picture if side == "picture" else model.text
-    found: dict[int, Tensor] = {}
+    vectors: dict[int, Tensor] = {}
     waiting = batches_of(loaded, [encoded[one] for one in left], USUAL_BATCH) if left else []
     while waiting:
         batch = waiting.pop()
@@ -151,8 +153,8 @@ def _vectors(
                 middle = len(batch) // 2
                 waiting += [batch[:middle], batch[middle:]]
             continue
-        found.update(zip(places, rows, strict=True))
-    return found
+        vectors.update(zip(places, rows, strict=True))
+    return vectors
 
 
 def _one_side(
@@ -225,10 +227,10 @@ def _plus(by_kind: Mapping[str, float], kind: str, value: float) -> dict[str, fl
     return {**by_kind, kind: by_kind.get(kind, 0.0) + value} if value else dict(by_kind)
 
 
-def _sum_of(one: Ledger, other: Ledger, join: Callable[[float, float], float]) -> Ledger:
+def _sum_of(ledger: Ledger, other: Ledger, join: Callable[[float, float], float]) -> Ledger:
     found: dict[str, Any] = {}
     for name in (each.name for each in fields(Ledger)):
-        a, b = getattr(one, name), getattr(other, name)
+        a, b = getattr(ledger, name), getattr(other, name)
         if isinstance(a, Mapping):
             kinds = {**a, **b}
             found[name] = {kind: join(a.get(kind, 0.0), b.get(kind, 0.0)) for kind in kinds}
@@ -237,16 +239,16 @@ def _sum_of(one: Ledger, other: Ledger, join: Callable[[float, float], float]) -
     return Ledger(**found)
 
 
-def _shared(one: Attribution, share: float, note: str, logit: float) -> Attribution:
+def _shared(attribution: Attribution, share: float, note: str, logit: float) -> Attribution:
     """One side with its share of the relevance, and of the ledger."""
-    ledger = one.ledger
+    ledger = attribution.ledger
     if ledger is not None and share != 1.0:
         ledger = _sum_of(ledger, ledger, lambda a, _b: share * a)
     return replace(
-        one,
+        attribution,
         logit=logit,
-        relevance=one.relevance * share,
-        prefix_relevance=tuple(share * value for value in one.prefix_relevance),
+        relevance=attribution.relevance * share,
+        prefix_relevance=tuple(share * value for value in attribution.prefix_relevance),
         ledger=ledger,
-        notes=(*one.notes, note),
+        notes=(*attribution.notes, note),
     )

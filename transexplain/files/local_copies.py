@@ -65,12 +65,12 @@ def _folder_copy(url: str, wanted: Sequence[str] = ()) -> FolderCopy:
     place = pinned(url).rstrip("/")
     files = under(f"{place}/")
     if wanted:
-        direct = [one for one in files if "/" not in one.url.removeprefix(f"{place}/")]
+        direct = [file for file in files if "/" not in file.url.removeprefix(f"{place}/")]
         files = [one for one in direct if any(fnmatch(one.url, kind) for kind in wanted)]
     if not files:
         kinds = f" ({', '.join(wanted)})" if wanted else ""
         raise RemoteFileError(f"there are no files{kinds} below {url}; check the name")
-    named = {one.url.removeprefix(f"{place}/"): one for one in files}
+    named = {file.url.removeprefix(f"{place}/"): file for file in files}
     return FolderCopy(_copied(place, files), place, named)
 
 
@@ -82,7 +82,7 @@ def local_file(url: str) -> Path:
 
 
 def _copied(folder: str, files: list[FileInfo]) -> Path:
-    named = [(one.url.removeprefix(f"{folder}/"), one.size, one.state) for one in files]
+    named = [(file.url.removeprefix(f"{folder}/"), file.size, file.state) for file in files]
     if odd := [name for name, *_ in named if ".." in name.split("/") or name.startswith("/")]:
         raise RemoteFileError(f"{folder} holds {odd[0]!r}, which is no name of a file; rename it")
     key = hashlib.sha256(json.dumps([folder, named]).encode()).hexdigest()
@@ -104,14 +104,14 @@ def _copied(folder: str, files: list[FileInfo]) -> Path:
 
 
 def _copy(folder: str, files: dict[str, FileInfo], copy: Path) -> None:
-    log.info("copying %s (%s bytes)", folder, f"{sum(one.size for one in files.values()):,}")
+    log.info("copying %s (%s bytes)", folder, f"{sum(file.size for file in files.values()):,}")
     with atomic_folder(copy) as temporary:
-        for name, one in files.items():
+        for name, file in files.items():
             path = temporary / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            copy_to(one.url, path)
-            if info(one.url) != one:
-                raise RemoteFileError(f"{one.url} was changed while it was copied; try again")
+            copy_to(file.url, path)
+            if info(file.url) != file:
+                raise RemoteFileError(f"{file.url} was changed while it was copied; try again")
 
 
 def cache_dir() -> Path:

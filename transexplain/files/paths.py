@@ -178,4 +178,4 @@ def with_contents(paths: Iterable[RemotePath]) -> list[RemotePath]:
     """The same files with their bytes, read several at the same time; all are in memory at once."""
     named = list(paths)
     contents = read_all([path.url for path in named])
-    return [replace(path, content=one) for path, one in zip(named, contents, strict=True)]
+    return [replace(path, content=content) for path, content in zip(named, contents, strict=True)]

@@ -123,8 +123,8 @@ def check_address(url: str) -> None:
     Raises RemoteFileError: another scheme, no bucket, credentials or a signature in it (neither is
     shown).
     """
-    found = _URL.match(url)
-    scheme = found[1] if found else ""
+    match = _URL.match(url)
+    scheme = match[1] if match else ""
     if scheme not in STORES:
         raise RemoteFileError(
             f"{scheme or 'this'}:// is no address that files are read from; write one of "
@@ -234,16 +234,16 @@ class HubFile:
 
 def hub_file(url: str) -> HubFile:
     """The parts of an `hf://` URL; RemoteFileError where it names no repository."""
-    found = _HUB.fullmatch(url.partition("://")[2])
-    if found is None:
+    match = _HUB.fullmatch(url.partition("://")[2])
+    if match is None:
         raise RemoteFileError(f"{url!r:.80} names no repository; write hf://datasets/ORG/NAME/FILE")
-    repository, revision = found["repository"], found["revision"]
+    repository, revision = match["repository"], match["revision"]
     dataset = repository.startswith("datasets/")
     return HubFile(
         repository=repository.removeprefix("datasets/") if dataset else repository,
         kind="dataset" if dataset else "model",
         revision=None if revision is None else unquote(revision),
-        path=(found["path"] or "").strip("/"),
+        path=(match["path"] or "").strip("/"),
     )
 
 
@@ -359,8 +359,8 @@ def under(prefix: str) -> list[FileInfo]:
         # a file of that very name is no folder
         return [one for one in _listed(prefix, found) if not same_file(one, path)]
 
-    def same_file(one: FileInfo, path: str) -> bool:
-        return path_of(one.url).strip("/") == path.strip("/")
+    def same_file(file_info: FileInfo, path: str) -> bool:
+        return path_of(file_info.url).strip("/") == path.strip("/")
 
     return _asked(prefix, listed, missing=list)
 
@@ -544,26 +544,26 @@ def _copy(content: bytes | Path, files: Any, path: str) -> None:
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes.append(error)
         error = error.__cause__ or error.__context__
-    return found
+    return causes
 
 
 def _names(error: Exception) -> set[str]:
     """Classes and codes of an error and its causes: the libraries may not be installed."""
     causes = _causes(error)
-    classes = {kind.__name__ for one in causes for kind in type(one).__mro__}
-    return classes | {_code(one) for one in causes}
+    classes = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
+    return classes | {_code(cause) for cause in causes}
 
 
 def _status(error: Exception) -> set[int]:
     """Statuses by HTTP that an error and its causes tell of."""
     found = set()
-    for one in _causes(error):
-        response = getattr(one, "response", None)
-        for status in (getattr(response, "status_code", None), getattr(one, "code", None)):
+    for cause in _causes(error):
+        response = getattr(cause, "response", None)
+        for status in (getattr(response, "status_code", None), getattr(cause, "code", None)):
             if isinstance(status, int):
                 found.add(status)
     return found

@@ -81,8 +81,8 @@ def explain(
 
 def _capacities(mean: Tensor) -> Array:
     with_residual = mean.double().cpu().numpy() + np.eye(mean.shape[0])
-    found: Array = with_residual / with_residual.sum(axis=1, keepdims=True)
-    return found
+    capacities: Array = with_residual / with_residual.sum(axis=1, keepdims=True)
+    return capacities
 
 
 def _flows(layers: Sequence[Array], weights: Array, *, scaled: bool) -> Array:

@@ -160,7 +160,7 @@ def is_finite(ledger: Ledger) -> bool:
 def _record_of(
     encoded: Sequence[Encoded],
     targets: Sequence[ResolvedTarget | None],
-    found: SeedRelevance,
+    seed_relevance: SeedRelevance,
     kept: NDArray[np.floating[Any]],
     logits: Array,
     mark: CommonFields,
@@ -169,7 +169,7 @@ def _record_of(
     """The record of one row of a batch (B,) for its target; None where it has none."""
     if (target := targets[row]) is None:
         return None
-    return _record(encoded[row], target, found, row, kept[row], float(logits[row]), mark)
+    return _record(encoded[row], target, seed_relevance, row, kept[row], float(logits[row]), mark)
 
 
 def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
@@ -192,7 +192,7 @@ def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) ->
 
 def _places(target: ResolvedTarget) -> Sequence[tuple[int, ...]]:
     """The output position of each coefficient's logit, empty where an item has one row of them."""
-    return [(one,) for one in target.positions] or [()] * len(target.coefficients)
+    return [(position,) for position in target.positions] or [()] * len(target.coefficients)
 
 
 def sum_of_item(values: Array) -> Array:
@@ -230,18 +230,18 @@ def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], ND
 def _record(
     encoded: Encoded,
     target: ResolvedTarget,
-    found: SeedRelevance,
+    seed_relevance: SeedRelevance,
     row: int,
     kept: NDArray[np.floating[Any]],
     logit: float,
     mark: CommonFields,
 ) -> Attribution:
     """One item's record; `kept` (T,) is its relevance in the precision of the record."""
-    features = encoded.features if found.features is None else found.features[row]
+    features = encoded.features if seed_relevance.features is None else seed_relevance.features[row]
     relevance, prefix = split(kept, features)
     if prefix:  # in full precision
-        prefix = split(found.positions[row], features)[1]
-    notes = found.notes[row] if found.notes else ()
+        prefix = split(seed_relevance.positions[row], features)[1]
+    notes = seed_relevance.notes[row] if seed_relevance.notes else ()
     return Attribution(
         item_id=encoded.item.id,
         method=mark.method,
@@ -254,7 +254,7 @@ def _record(
         unit=mark.unit,
         at=mark.at,
         features=features,
-        ledger=None if found.ledgers is None else found.ledgers[row],
+        ledger=None if seed_relevance.ledgers is None else seed_relevance.ledgers[row],
         text=encoded.item.text,
         second_at=encoded.item.second_at,
         prefix_relevance=prefix,

@@ -80,8 +80,8 @@ def accumulated(layers: Sequence[Tensor]) -> Tensor:
 
 def _authors(batch: Batch, layers: Sequence[Tensor], *, length: int | None) -> Array:
     def of_item(row: int, size: int) -> Tensor:
-        found = accumulated([layer[row, :size, :size] for layer in layers])[0].clone()
-        found[0] += 1
-        return found
+        authors = accumulated([layer[row, :size, :size] for layer in layers])[0].clone()
+        authors[0] += 1
+        return authors
 
     return item_by_item(batch, length, layers[0].shape[-1], of_item)

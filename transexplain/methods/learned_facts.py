@@ -152,8 +152,8 @@ LEARNED = "learned"  #: the method
 def explainers_of(plan: AuditPlan) -> tuple[SourceFile, ...]:
     """The explainers of a plan's methods whose bytes it names, each once."""
     methods = [plan.method, *([plan.exact.method] if plan.exact else [])]
-    methods += [one.method for one in plan.evaluation.methods] if plan.evaluation else []
-    found = (_file(one.params) for one in methods if one.name == LEARNED)
+    methods += [method.method for method in plan.evaluation.methods] if plan.evaluation else []
+    found = (_file(method.params) for method in methods if method.name == LEARNED)
     return tuple(dict.fromkeys(one for one in found if one is not None))
 
 

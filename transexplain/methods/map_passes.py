@@ -130,7 +130,7 @@ class _EagerPasses:
         gradients = self.passed.gradients if self.method.gradients else None
         return self.method.compute(
             Maps(
-                [heads_apart(one.detach(), self.logits) for one in maps],
+                [heads_apart(map_.detach(), self.logits) for map_ in maps],
                 [] if gradients is None else self._at(maps, gradients, seed, last=last),
                 relevance,
                 self.own,

@@ -56,12 +56,14 @@ def _drawn(features: Features, width: int, seed: int, item_id: str) -> Array:
     return positions
 
 
-def redrawn(one: Attribution, seed: int) -> Attribution:
+def redrawn(attribution: Attribution, seed: int) -> Attribution:
     """What `explain` gives in the place of `one`, an attribution of its own, for another seed.
 
     No forward pass is needed for it. A text in windows: see `redrawn_in_windows`.
     """
-    features = one.features
-    length = one.relevance.size + len(one.prefix_relevance)
-    positions = _drawn(features, length, seed, one.item_id).astype(one.relevance.dtype)
-    return replace(one, relevance=split(positions, features)[0].copy())
+    features = attribution.features
+    length = attribution.relevance.size + len(attribution.prefix_relevance)
+    positions = _drawn(features, length, seed, attribution.item_id).astype(
+        attribution.relevance.dtype
+    )
+    return replace(attribution, relevance=split(positions, features)[0].copy())

@@ -84,8 +84,8 @@ def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:
 def _authors(batch: Batch, means: Sequence[Tensor], *, length: int | None) -> Array:
     def of_item(row: int, size: int) -> Tensor:
         own = [mean[row : row + 1, :size, :size] for mean in means]
-        found = rolled(own, normalise=True)[0, 0].clone()
-        found[0] = 0
-        return found
+        authors = rolled(own, normalise=True)[0, 0].clone()
+        authors[0] = 0
+        return authors
 
     return item_by_item(batch, length, means[0].shape[-1], of_item)

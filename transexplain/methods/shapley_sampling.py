@@ -110,5 +110,5 @@ def gains(orders: Permutations, logits: Array) -> Array:
     samples, features = orders.shape
     steps = np.diff(logits.reshape(samples, features + 1, -1), axis=1)
     place = orders.argsort(axis=1)[:, :, None]
-    found: Array = np.take_along_axis(steps, place, axis=1).mean(axis=0)
-    return found
+    gains: Array = np.take_along_axis(steps, place, axis=1).mean(axis=0)
+    return gains

@@ -94,8 +94,8 @@ def _authors(
 ) -> Array:
     def of_item(row: int, size: int) -> Tensor:
         own = [mean[row : row + 1, :size, :size] for mean in means]
-        found = rolled(own, normalise=normalise)[0, 0].clone()
-        found[0] = found.min()
-        return found
+        authors = rolled(own, normalise=normalise)[0, 0].clone()
+        authors[0] = authors.min()
+        return authors
 
     return item_by_item(batch, length, means[0].shape[-1], of_item)

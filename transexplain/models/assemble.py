@@ -236,7 +236,9 @@ def placed(module: nn.Module) -> tuple[torch.dtype, torch.device]:
 def _foreign_tokens(embeddings: tuple[nn.Module, ...], inputs: Mapping[str, Tensor]) -> str | None:
     """What is wrong where the tokenizer gives numbers that no word embedding has; None: nothing."""
     ids = inputs.get("input_ids")
-    rows = [one.num_embeddings for one in embeddings if isinstance(one, nn.Embedding)]
+    rows = [
+        embedding.num_embeddings for embedding in embeddings if isinstance(embedding, nn.Embedding)
+    ]
     if ids is None or not rows or int(ids.max()) < max(rows):
         return None
     return (

@@ -279,11 +279,11 @@ class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
-    for one in values:
-        if isinstance(one, list | tuple):
-            yield from one
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from value
         else:
-            yield one
+            yield value
 
 
 def _new(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
@@ -299,8 +299,8 @@ def _made(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
         found = func(*args, **kwargs)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return []  # the call itself says what is wrong
-    return [one.numel() for one in tree_leaves(found) if isinstance(one, Tensor)]
+    return [leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
 
 
-def _on_meta(one: Tensor) -> Tensor:
-    return torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device="meta")
+def _on_meta(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")

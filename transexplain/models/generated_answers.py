@@ -99,9 +99,9 @@ class AnsweredEncoder(PromptEncoder):
         """The tokens behind each prompt; none where there is no room for any."""
         found: dict[int, list[int]] = {}
         together: dict[int, list[int]] = {}
-        for place, one in prompts.items():
-            if isinstance(one, Encoded):
-                ids: list[int] = one.inputs["input_ids"].tolist()
+        for place, prompt in prompts.items():
+            if isinstance(prompt, Encoded):
+                ids: list[int] = prompt.inputs["input_ids"].tolist()
                 if self._left(ids) == self.count:
                     together[place] = ids
                 else:
@@ -270,7 +270,7 @@ def generating(model: LanguageModel, count: int, source: str | None = None) -> L
     answered.model = model
     caller = reader.caller
     assert isinstance(caller, AnswerCaller)
-    own: dict[str, Any] = {one.name: getattr(caller, one.name) for one in fields(Caller)}
+    own: dict[str, Any] = {field.name: getattr(caller, field.name) for field in fields(Caller)}
     ref = replace(
         reader.ref, classes=(GENERATED,), head=GENERATED, source=source or reader.ref.source
     )

@@ -99,7 +99,7 @@ class TogetherGeneration:
     def answers(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """At most `count` tokens behind each prompt, as each alone has them; ends left out."""
         found: dict[int, list[int]] = {}
-        for some in _batches([len(one) + count for one in prompts]):
+        for some in _batches([len(prompt) + count for prompt in prompts]):
             if len(some) > 1 and self._takes(prompts[some[0]]):
                 found |= self._together({place: prompts[place] for place in some}, count)
             for place in some:
@@ -133,8 +133,8 @@ class TogetherGeneration:
     def _padded(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """The ids and the mask (B, T) of prompts that end together; padding repeats a token."""
         width = max(map(len, prompts))
-        ids = [[one[0]] * (width - len(one)) + list(one) for one in prompts]
-        mask = [[0] * (width - len(one)) + [1] * len(one) for one in prompts]
+        ids = [[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
     def _takes(self, prompt: Sequence[int]) -> bool:

@@ -108,9 +108,9 @@ class GraphTransformer(nn.Module):
         self.virtual = nn.Parameter(0.02 * torch.randn(1, 1, hidden))
         self.layers = nn.ModuleList(GraphLayer(hidden, heads, dropout) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(hidden), nn.Linear(hidden, classes)
-        for one in self.modules():
-            if isinstance(one, nn.Embedding):
-                nn.init.normal_(one.weight, std=0.02)  # small beside what the features say
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)  # small beside what the features say
 
     def forward(
         self,
@@ -198,7 +198,7 @@ def load_folder(
     arguments, classes = _checked(config, where)
     files = weight_files(folder)
     weights = read_weights(files)
-    size = WeightSize(len(weights), sum(one.numel() for one in weights.values()))
+    size = WeightSize(len(weights), sum(weight.numel() for weight in weights.values()))
     # initial weights must not move the user's random state
     with torch.random.fork_rng(devices=[]), Budget(size, where):
         module = GraphTransformer(classes=len(classes), **arguments)

@@ -82,10 +82,10 @@ def fetch(source: str, *, remedy: str) -> Fetched:
     import huggingface_hub
     from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
 
-    found = _ID.fullmatch(source)
-    if found is None:
+    match = _ID.fullmatch(source)
+    if match is None:
         raise ModelLoadError(f"{source!r} is no hub id (org/name or org/name@revision); {remedy}")
-    repo, revision = found["repo"], found["revision"]
+    repo, revision = match["repo"], match["revision"]
     try:
         with quiet():
             folder = Path(

@@ -86,7 +86,7 @@ def _parts(module: nn.Module, whole: frozenset[str], prefix: str = "") -> Iterat
         own = (*child.parameters(recurse=False), *child.buffers(recurse=False))
         if own or type(child).__name__ in whole:
             tensors = (*child.parameters(), *child.buffers())
-            yield f"{prefix}{name}", {id(one): one.nbytes for one in tensors}
+            yield f"{prefix}{name}", {id(tensor): tensor.nbytes for tensor in tensors}
         else:
             yield from _parts(child, whole, f"{prefix}{name}.")
 

@@ -70,7 +70,7 @@ def table_of(pictures: Sequence[PixelBytes]) -> Tensor | None:
     """The table that all these pictures share; None: they do not."""
     tables = {id(one.table): one.table for one in pictures}  # those of a part are one object
     first, *others = tables.values()
-    same = all(one.dtype == first.dtype and torch.equal(one, first) for one in others)
+    same = all(other.dtype == first.dtype and torch.equal(other, first) for other in others)
     return first if same else None
 
 
@@ -115,7 +115,7 @@ class ByteTransform:
                 return None
             to_bytes, values = steps
             made = cls(to_bytes, _table(values))
-            same = all(made.gives(transform, one, shape) for one in _samples(sizes))
+            same = all(made.gives(transform, sample, shape) for sample in _samples(sizes))
         except Exception:  # noqa: BLE001 - the transform itself is asked then, and says what is wrong
             return None
         return made if same else None
@@ -213,17 +213,17 @@ def _made(calls: Sequence[Call]) -> tuple[Step, ...]:
 
 def _calls(transforms: tuple[Step, ...], size: tuple[int, int]) -> list[Call] | None:
     """What the transforms ask of a picture of `size`; None: that is not known."""
-    kinds = {f"{type(one).__module__}.{type(one).__name__}" for one in transforms}
+    kinds = {f"{type(transform).__module__}.{type(transform).__name__}" for transform in transforms}
     if not kinds <= _PLANNED:
         return None
     asked: Any = _Unseen(size, [])
     try:
         for one in transforms:
             asked = one(asked)
-        found: list[Call] = asked.calls
+        calls: list[Call] = asked.calls
     except Exception:  # noqa: BLE001 - they ask for more than its size
         return None
-    return found
+    return calls
 
 
 def _shortened(transforms: tuple[Step, ...], size: tuple[int, int]) -> tuple[Step, ...]:
@@ -415,7 +415,7 @@ class ImageEncoder:
         return moved
 
     def _pixels(self, inputs: Sequence[Mapping[str, Tensor]]) -> Callable[[], Tensor]:
-        pictures = [one for one in inputs if isinstance(one, PixelBytes)]
+        pictures = [tensor for tensor in inputs if isinstance(tensor, PixelBytes)]
         table = table_of(pictures) if len(pictures) == len(inputs) else None
         if table is not None and self.device.type == "cuda":
             planes = torch.stack([one.planes for one in pictures])
@@ -423,7 +423,7 @@ class ImageEncoder:
                 on_device(planes, self.device), on_device(table, self.device).to(self.dtype)
             )
         if table is None:
-            values = torch.stack([one[NAME] for one in inputs])
+            values = torch.stack([tensor[NAME] for tensor in inputs])
         else:
             values = stacked(pictures, table)
         return lambda: on_device(values, self.device).to(self.dtype)

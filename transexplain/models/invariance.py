@@ -181,22 +181,22 @@ def _cut(model: LoadedModel, text: Encoded, length: int) -> Encoded:
     return replace(text, inputs=inputs, length=length)
 
 
-def _other(model: LoadedModel, one: Encoded) -> Encoded:
+def _other(model: LoadedModel, encoded: Encoded) -> Encoded:
     """Another item of the same size: other ids between its ends, or the picture turned around."""
     if model.modality == "nodes":
-        return replace(one, inputs=changed(one.inputs, model.caller.main))
-    if "input_ids" not in one.inputs:
-        turned = {name: 0.5 - values.flip(-1) for name, values in one.inputs.items()}
-        return replace(one, inputs=turned)
-    ids = one.inputs["input_ids"]
+        return replace(encoded, inputs=changed(encoded.inputs, model.caller.main))
+    if "input_ids" not in encoded.inputs:
+        turned = {name: 0.5 - values.flip(-1) for name, values in encoded.inputs.items()}
+        return replace(encoded, inputs=turned)
+    ids = encoded.inputs["input_ids"]
     inner = ids[1:-1]
     if not len(inner):
-        return replace(one, inputs={**one.inputs, "input_ids": ids.flip(-1)})
+        return replace(encoded, inputs={**encoded.inputs, "input_ids": ids.flip(-1)})
     # one id many times: another bag of words too, with the ends that mark begin and end kept
     varied = bool((inner != inner[0]).any())
     filler = inner[len(inner) // 2] if varied else ids[0]
     filled = torch.cat([ids[:1], filler.expand(len(inner)), ids[-1:]])
-    return replace(one, inputs={**one.inputs, "input_ids": filled})
+    return replace(encoded, inputs={**encoded.inputs, "input_ids": filled})
 
 
 def _rows(model: LoadedModel, encoded: Sequence[Encoded]) -> Tensor | None:

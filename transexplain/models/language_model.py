@@ -68,7 +68,7 @@ class LanguageModel:
     @property
     def parameters(self) -> int:
         """How many numbers its weights hold."""
-        return sum(one.numel() for one in self.module.parameters())
+        return sum(parameter.numel() for parameter in self.module.parameters())
 
     @property
     def encoder(self) -> PromptEncoder:
@@ -308,7 +308,7 @@ def _encoder(
     embeddings: Sequence[nn.Module],
     vocabulary: int,
 ) -> PromptEncoder:
-    first = next((one for part in embeddings for one in part.parameters()), None)
+    first = next((parameter for part in embeddings for parameter in part.parameters()), None)
     encoder = PromptEncoder(
         tokenizer,
         limit=capacity(words_of(module), tokenizer),

@@ -160,7 +160,7 @@ def _files(where: str, *, given: bool) -> tuple[Path, ...]:
 
 def _weights(files: tuple[Path, ...], skeleton: _Skeleton) -> dict[str, Tensor]:
     """The head's tensors in `files`, by their names in the skeleton; nothing else is read."""
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     places: dict[str, Path] = {}
     for path in files:
         with safe_open(path, framework="pt") as file:
@@ -169,8 +169,8 @@ def _weights(files: tuple[Path, ...], skeleton: _Skeleton) -> dict[str, Tensor]:
         alias = next((alias for alias in aliases if alias in places), None)
         if alias is not None:
             with safe_open(places[alias], framework="pt") as file:
-                found[name] = file.get_tensor(alias)
-    return found
+                weights[name] = file.get_tensor(alias)
+    return weights
 
 
 def _complete(

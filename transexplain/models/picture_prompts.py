@@ -219,4 +219,4 @@ def _count(model: Any, picture: Tensor) -> int:
         found = model.get_image_features(picture)
     found = getattr(found, "pooler_output", found)
     rows = [one.reshape(-1, one.shape[-1]) for one in found]
-    return sum(len(one) for one in rows)
+    return sum(len(row) for row in rows)

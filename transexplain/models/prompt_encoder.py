@@ -55,17 +55,17 @@ class PromptEncoder(TextEncoder):
                 prompts.append(failure(one.item, error))
         return prompts
 
-    def _prompt(self, one: Encoded) -> Encoded:
+    def _prompt(self, encoded: Encoded) -> Encoded:
         if self.kind == "masked":
-            masks = int(one.inputs["input_ids"].eq(self.mask or 0).sum())
+            masks = int(encoded.inputs["input_ids"].eq(self.mask or 0).sum())
             if masks != 1:
                 token = getattr(self.tokenizer, "mask_token", None) or f"token {self.mask}"
                 raise ItemError(
                     "no-mask", f"the text needs {token} once, where a token is asked for: {masks}"
                 )
-        length = self._length(Tokens.of(one.features))  # type: ignore[arg-type]
-        inputs = {name: row[:length] for name, row in one.inputs.items()}
-        return replace(one, inputs=inputs, features=one.features[:length], length=length)  # type: ignore[index]
+        length = self._length(Tokens.of(encoded.features))  # type: ignore[arg-type]
+        inputs = {name: row[:length] for name, row in encoded.inputs.items()}
+        return replace(encoded, inputs=inputs, features=encoded.features[:length], length=length)  # type: ignore[index]
 
     def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """As of texts; items that ask about tokens are copies of one prompt, without padding."""

@@ -43,14 +43,16 @@ def tokens_of(
     """
     if not texts:
         return []
-    rows = np.concatenate([[0], np.cumsum([len(one) for one in encodings])])
+    rows = np.concatenate([[0], np.cumsum([len(encoding) for encoding in encodings])])
     first = np.concatenate([[0], np.cumsum([len(one) for one in texts])])
-    special = flat(one.special_tokens_mask for one in encodings).astype(bool)
-    spans = flat(chain.from_iterable(one.offsets) for one in encodings).reshape(-1, 2)
-    named = flat([NO_WORD if word is None else word for word in one.word_ids] for one in encodings)
+    special = flat(encoding.special_tokens_mask for encoding in encodings).astype(bool)
+    spans = flat(chain.from_iterable(encoding.offsets) for encoding in encodings).reshape(-1, 2)
+    named = flat(
+        [NO_WORD if word is None else word for word in encoding.word_ids] for encoding in encodings
+    )
     row = np.repeat(np.arange(len(texts)), np.diff(rows))
     if len(seconds):
-        second = flat([number == 1 for number in one.sequence_ids] for one in encodings)
+        second = flat([number == 1 for number in encoding.sequence_ids] for encoding in encodings)
         spans += (second * np.asarray(seconds)[row])[:, None]
     blank = _blanks(texts)
     starts, ends = _trimmed(blank, spans + first[row, None])
@@ -429,7 +431,7 @@ class TextEncoder:
     ) -> dict[int, Encoded | ItemFailure]:
         results: dict[int, Encoded | ItemFailure] = {}
         for paired in (False, True):
-            some = [one for one in strings if (one[1].second_at is not None) == paired]
+            some = [string for string in strings if (string[1].second_at is not None) == paired]
             if some:  # never without a tokenizer, which `_check_string` refuses
                 results |= self._encode_alike(some, room, long_text, paired=paired)
         return results
@@ -446,7 +448,7 @@ class TextEncoder:
         items = [item for _, item in strings]
         rows = self._tokenized(items, None if isinstance(long_text, Windows) else room)
         encodings = rows.encodings
-        lengths = [len(one) for one in encodings]
+        lengths = [len(encoding) for encoding in encodings]
         seconds = [item.second_at or 0 for item in items] if paired else ()
         tokens = tokens_of([item.content for item in items], encodings, seconds)
         inputs, empty = self._inputs_of(rows, lengths), _without_tokens(tokens, lengths)
@@ -506,7 +508,7 @@ def _without_tokens(tokens: Sequence[Tokens], lengths: Sequence[int]) -> list[bo
     """Of each text whether all of its positions are special."""
     if not tokens:
         return []
-    plain = ~np.concatenate([one.special for one in tokens])
+    plain = ~np.concatenate([token.special for token in tokens])
     of = np.repeat(np.arange(len(tokens)), lengths)
     empty: list[bool] = (np.bincount(of[plain], minlength=len(tokens)) == 0).tolist()
     return empty

@@ -188,7 +188,7 @@ def _wrong(name: str, value: Any) -> str | None:
     members = _flat(value)
     if members is None:
         return f"holds an object, or more than {_LONGEST} values"
-    values = [one for one in members if one is not None]
+    values = [member for member in members if member is not None]
     if name == "num_classes" or name in _REPEATS | _COUNTS:
         return _wrong_count(name, values)
     if name in _RATES:
@@ -205,14 +205,16 @@ def _wrong(name: str, value: Any) -> str | None:
 def _wrong_count(name: str, values: list[Any]) -> str | None:
     most = _MOST_REPEATS if name in _REPEATS else _LARGEST_COUNT
     most = {"num_classes": _MOST_CLASSES, "img_size": _LARGEST_SIDE}.get(name, most)
-    whole = all(_is_number(one) and int(one) == one for one in values)
-    right = whole and all(abs(one) <= most for one in values)
+    whole = all(_is_number(value) and int(value) == value for value in values)
+    right = whole and all(abs(value) <= most for value in values)
     return None if right else f"is no whole number up to {most:,}"
 
 
 def _wrong_layer(name: str, values: list[Any]) -> str | None:
     known = _LAYERS[name]
-    right = all(isinstance(one, str) and one.replace("_", "").lower() in known for one in values)
+    right = all(
+        isinstance(value, str) and value.replace("_", "").lower() in known for value in values
+    )
     return None if right else f"is none of {', '.join(sorted(known))}"
 
 
@@ -254,7 +256,7 @@ _BUILD_ERRORS = (
 
 def _is_shape(value: Any) -> bool:
     sides = value if isinstance(value, list | tuple) else ()
-    whole = [one for one in sides if type(one) is int and 0 < one <= _SIDE]
+    whole = [side for side in sides if type(side) is int and 0 < side <= _SIDE]
     return len(whole) == len(sides) == 3
 
 
@@ -489,7 +491,7 @@ def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn
     import timm
 
     name = recipe.architecture
-    size = WeightSize(len(weights), sum(one.numel() for one in weights.values()))
+    size = WeightSize(len(weights), sum(weight.numel() for weight in weights.values()))
     make: Callable[..., nn.Module] = partial(timm.create_model, name, pretrained=False)
     if not (plain_name(name) and timm.is_model(name)):
         make = _timm_class(name, where)

@@ -81,10 +81,10 @@ def features(model: nn.Module, side: Side, inputs: Mapping[str, Tensor]) -> Tens
 
 def _vectors(output: Any) -> Tensor:
     """Newer releases of transformers give the vectors as what was pooled."""
-    found = output if isinstance(output, Tensor) else getattr(output, "pooler_output", None)
-    if not isinstance(found, Tensor) or found.ndim != 2:
+    vectors = output if isinstance(output, Tensor) else getattr(output, "pooler_output", None)
+    if not isinstance(vectors, Tensor) or vectors.ndim != 2:
         raise EngineError(f"a tower gave {type(output).__name__} and no vectors (B, D)")
-    return found
+    return vectors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,15 +165,15 @@ class TextSideEncoder(TextEncoder):
             return found
         return [one if isinstance(one, ItemFailure) else self._filled(one) for one in found]
 
-    def _filled(self, one: Encoded) -> Encoded:
-        more = (self.full or 0) - one.length
+    def _filled(self, encoded: Encoded) -> Encoded:
+        more = (self.full or 0) - encoded.length
         if more <= 0:
-            return one
+            return encoded
         inputs = {
             name: torch.nn.functional.pad(row, (0, more), value=self.padding.get(name, 0))
-            for name, row in one.inputs.items()
+            for name, row in encoded.inputs.items()
         }
-        tokens = Tokens.of(one.features)  # type: ignore[arg-type]
+        tokens = Tokens.of(encoded.features)  # type: ignore[arg-type]
         pad = str(getattr(self.tokenizer, "pad_token", None) or "")
         nothing, no_word = np.zeros(more, np.int32), np.full(more, NO_WORD, np.int32)
         features = Tokens(
@@ -183,7 +183,7 @@ class TextSideEncoder(TextEncoder):
             special=np.concatenate([tokens.special, np.ones(more, bool)]),
             pieces=[*tokens.texts, *[pad] * more],
         )
-        return replace(one, inputs=inputs, features=features, length=one.length + more)
+        return replace(encoded, inputs=inputs, features=features, length=encoded.length + more)
 
     def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """As of texts, with the vectors of the other side (B, 1, D)."""

@@ -256,10 +256,10 @@ def _short(
 def _probes(encoder: TextSideEncoder) -> list[Encoded]:
     items = [Item(id=text, index=0, content=text) for text in ("a", "a b c d e")]
     made = encoder.encode(items, long_text="truncate", max_length=None)
-    found = [one for one in made if isinstance(one, Encoded)]
-    if len(found) < len(items):
+    probes = [one for one in made if isinstance(one, Encoded)]
+    if len(probes) < len(items):
         raise ModelLoadError("the tokenizer finds no token in a short text of Latin letters")
-    return found
+    return probes
 
 
 def _full(tower: Tower, caller: Caller, encoder: TextSideEncoder) -> int | None:

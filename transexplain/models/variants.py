@@ -138,8 +138,8 @@ def _outside_base(module: nn.Module) -> set[int]:
     base = getattr(module, "base_model", None)  # as transformers calls the encoder of a model
     if not isinstance(base, nn.Module) or base is module:
         return set()
-    inside = {id(one) for one in base.parameters()}
-    return {id(one) for one in module.parameters()} - inside
+    inside = {id(parameter) for parameter in base.parameters()}
+    return {id(parameter) for parameter in module.parameters()} - inside
 
 
 def _last_part(module: nn.Module) -> set[int]:

@@ -101,7 +101,7 @@ def read_path_address(url: str) -> Address | None:
 def shown_url(url: str) -> str:
     """`url` for messages and logs: no password, no piece of one, no value of an unknown option."""
     if ";" in url and "://" in url.partition(";")[2]:  # several brokers
-        parts = [shown_url(one) for one in url.split(";")]
+        parts = [shown_url(part) for part in url.split(";")]
         return ";".join(parts) if all(map(read_address, url.split(";"))) else HIDDEN
     address = read_address(url)
     if address is None:
@@ -150,9 +150,9 @@ def check_server(
 
 def check_broker_url(url: str) -> None:
     """Raise ConfigurationError for a URL that names no Redis and no RabbitMQ."""
-    for one in url.split(";"):
-        what = f"broker URL {shown_url(one)}"
-        address = read_address(one)
+    for part in url.split(";"):
+        what = f"broker URL {shown_url(part)}"
+        address = read_address(part)
         if address is not None and address.scheme not in _BROKERS:
             raise ConfigurationError(f"{what}: use redis://, rediss://, amqp:// or amqps://")
         check_server(address, what)

@@ -83,8 +83,8 @@ def refuse_depth(text: str) -> None:
     if text.count("[") + text.count("{") <= DEEPEST:
         return
     depth = many = 0
-    for found in _BRACKETS.finditer(text):
-        if found[1] not in ("[", "{"):
+    for match in _BRACKETS.finditer(text):
+        if match[1] not in ("[", "{"):
             depth -= 1
             continue
         depth, many = depth + 1, many + 1
@@ -190,8 +190,8 @@ _Loader.yaml_constructors = {
 }
 #: dates stay the texts that they are written as
 _Loader.yaml_implicit_resolvers = {
-    first: [one for one in found if not one[0].endswith((":timestamp", ":value"))]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [one for one in resolver if not one[0].endswith((":timestamp", ":value"))]
+    for first, resolver in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 

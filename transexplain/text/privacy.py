@@ -97,8 +97,10 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _allowed(module_name: str, variable: str = MODULES) -> bool:
-    names = (one.strip() for one in os.environ.get(variable, "").split(","))
-    return any(one and (module_name == one or module_name.startswith(f"{one}.")) for one in names)
+    names = (part.strip() for part in os.environ.get(variable, "").split(","))
+    return any(
+        name and (module_name == name or module_name.startswith(f"{name}.")) for name in names
+    )
 
 
 def _imported(module_name: str) -> ModuleType:

@@ -149,7 +149,7 @@ def _fill_below_head(module: nn.Module, weights: dict[str, torch.Tensor], where:
     """Copy all weights but the classifier's; ModelLoadError where one of them does not fit."""
     heads = getattr(module, "get_classifier", lambda: ())()
     heads = heads if isinstance(heads, tuple) else (heads,)
-    fresh = {id(one) for head in heads for one in head.parameters()}
+    fresh = {id(parameter) for head in heads for parameter in head.parameters()}
     if not fresh:
         raise ModelLoadError(
             f"{where}: {type(module).__name__} does not say which part is its classifier, so it "

@@ -63,7 +63,7 @@ class Examples:
     @property
     def digest(self) -> str:
         """Sha256 over ids and classes in order."""
-        return digest_of([(one.item.id, one.label) for one in self.entries])
+        return digest_of([(entry.item.id, entry.label) for entry in self.entries])
 
     def steps(self, batch_size: int) -> int:
         """Batches of one epoch."""
@@ -104,18 +104,20 @@ class Examples:
         count = min(max(round(share * len(self)), 1), len(self) - 1) if share else 0
         ordered = sorted(self.entries, key=lambda one: _rank(one.item.id, seed))
         held = {one.item.id for one in ordered[:count]}
-        kept = tuple(one for one in self.entries if one.item.id not in held)
-        out = tuple(one for one in self.entries if one.item.id in held)
+        kept = tuple(entry for entry in self.entries if entry.item.id not in held)
+        out = tuple(entry for entry in self.entries if entry.item.id in held)
         return replace(self, entries=kept), replace(self, entries=out, failures=())
 
-    def _encoded(self, one: Example) -> Encoded:
-        if one.encoded is not None:
-            return one.encoded
-        item = replace(one.item, content=open_picture(any_path(self.root), str(one.item.source)))
+    def _encoded(self, example: Example) -> Encoded:
+        if example.encoded is not None:
+            return example.encoded
+        item = replace(
+            example.item, content=open_picture(any_path(self.root), str(example.item.source))
+        )
         (found,) = self.model.encode([item], max_length=self.max_length)
         if isinstance(found, ItemFailure):
             raise DataSourceError(
-                f"{one.item.source} could be read when the training began and cannot any more: "
+                f"{example.item.source} could be read when the training began and cannot any more: "
                 f"{found.message}"
             )
         return found
@@ -199,8 +201,10 @@ def _example(encoded: Encoded, label: int, *, picture: bool, room: int) -> Examp
     return Example(item=item, label=label, length=encoded.length, encoded=held)
 
 
-def _bytes(one: Example) -> int:
-    return sum(tensor.nbytes for tensor in one.encoded.inputs.values()) if one.encoded else 0
+def _bytes(example: Example) -> int:
+    return (
+        sum(tensor.nbytes for tensor in example.encoded.inputs.values()) if example.encoded else 0
+    )
 
 
 def _check(

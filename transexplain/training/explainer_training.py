@@ -100,7 +100,7 @@ class Teacher:
         """
 
         def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
-            return [self._targets(row, one) for row, one in zip(rows, logits, strict=True)]
+            return [self._targets(row, logit) for row, logit in zip(rows, logits, strict=True)]
 
         with torch.autocast(batch.lengths.device.type, enabled=False):
             found = self._run(self.model, batch, resolve)
@@ -109,7 +109,7 @@ class Teacher:
                 f"the teacher measures at {found.attributions[0][0].at!r} and an explainer reads "
                 "the input of the first layer: leave `at` out, or choose a model with layers"
             )
-        return [_taught(one) for one in found.attributions]
+        return [_taught(attribution) for attribution in found.attributions]
 
     def _targets(self, row: int, logits: NDArray[np.floating[Any]]) -> list[ResolvedTarget]:
         predicted = int(np.argmax(logits))
@@ -133,8 +133,10 @@ class Lessons:
     def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
         self._classes = len(teacher.model.classes)
         self._taught: dict[int, _Taught] = {}
-        for one in batches:
-            self._taught.update(zip(one.rows, teacher.teach(one.batch, one.rows), strict=True))
+        for batch in batches:
+            self._taught.update(
+                zip(batch.rows, teacher.teach(batch.batch, batch.rows), strict=True)
+            )
 
     def of(self, rows: Sequence[int]) -> Lesson:
         """The lesson of the items `rows`, on the CPU."""
@@ -174,9 +176,11 @@ def positions_of(attribution: Attribution) -> NDArray[np.float64]:
 
 
 def _taught(attributions: Sequence[Attribution]) -> _Taught:
-    indices = tuple(int(one.class_index or 0) for one in attributions)
-    relevance = np.stack([positions_of(one) for one in attributions]).astype(np.float32)
-    logits = np.array([one.logit for one in attributions], dtype=np.float32)
+    indices = tuple(int(attribution.class_index or 0) for attribution in attributions)
+    relevance = np.stack([positions_of(attribution) for attribution in attributions]).astype(
+        np.float32
+    )
+    logits = np.array([attribution.logit for attribution in attributions], dtype=np.float32)
     own = own_positions(attributions[0].features, relevance.shape[1])
     return _Taught(indices, relevance, logits, own)
 
@@ -433,7 +437,8 @@ def _explained(
 
 def _under(name: str, group: ParameterGroup) -> ParameterGroup:
     return replace(
-        group, parameters={f"{name}.{key}": one for key, one in group.parameters.items()}
+        group,
+        parameters={f"{name}.{key}": parameter for key, parameter in group.parameters.items()},
     )
 
 

@@ -323,20 +323,20 @@ def _by_decay(
 def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
     """Identities of the parameters through which the logits depend on what `last` gave."""
     parameters: Mapping[str, nn.Parameter] = dict(model.module.named_parameters())
-    trainable = {name: one.requires_grad for name, one in parameters.items()}
+    trainable = {name: parameter.requires_grad for name, parameter in parameters.items()}
     handle = last.register_forward_hook(lambda _m, _a, output: _cut(output))
     try:
         for one in parameters.values():
             one.requires_grad_(one.is_floating_point())
         with eval_mode(model.module), torch.enable_grad():
             logits = model.caller(model.module, sample.inputs)
-        floats = [one for one in parameters.values() if one.requires_grad]
+        floats = [parameter for parameter in parameters.values() if parameter.requires_grad]
         found = torch.autograd.grad(logits.square().sum(), floats, allow_unused=True)
     finally:
         handle.remove()
         for name, one in parameters.items():
             one.requires_grad_(trainable[name])
-    return {id(one) for one, slope in zip(floats, found, strict=True) if slope is not None}
+    return {id(float_) for float_, slope in zip(floats, found, strict=True) if slope is not None}
 
 
 def _cut(output: Any) -> Any:
@@ -432,10 +432,10 @@ class Stepper:
     def _unfreeze(self, step: int) -> list[nn.Parameter]:
         module = self.objective.module
         trained = [
-            one
+            parameter
             for group in self.groups
             if group.starts <= step
-            for one in group.parameters.values()
+            for parameter in group.parameters.values()
         ]
         module.requires_grad_(False)
         for one in trained:
@@ -443,7 +443,9 @@ class Stepper:
         module.train()
         for part in module.modules():
             # running statistics are no parameters, but they are part of a frozen layer
-            frozen = not any(one.requires_grad for one in part.parameters(recurse=False))
+            frozen = not any(
+                parameter.requires_grad for parameter in part.parameters(recurse=False)
+            )
             if isinstance(part, _BatchNorm) and frozen:
                 part.eval()
         return trained
@@ -467,7 +469,7 @@ def identity_of(
     objective: Objective, groups: Sequence[ParameterGroup], plan: FitPlan, examples: Examples
 ) -> str:
     """Sha256 over all that decides the weights of a fit; ConfigurationError for doubled weights."""
-    ids = [id(one) for group in groups for one in group.parameters.values()]
+    ids = [id(parameter) for group in groups for parameter in group.parameters.values()]
     if len(ids) != len(set(ids)):
         raise ConfigurationError("a parameter is in two groups; put it into one")
     if not groups or min(group.starts for group in groups) > 0:

@@ -134,7 +134,7 @@ def _named(cell: str) -> tuple[list[str], int]:
     texts, starts = (read.get(key, []) for key in ("text", "answer_start"))
     start = starts[0] if isinstance(starts, list) and starts else starts
     texts = texts if isinstance(texts, list) else [texts]
-    return [str(one) for one in texts if one is not None], start if type(start) is int else 0
+    return [str(text) for text in texts if text is not None], start if type(start) is int else 0
 
 
 def _context(tokens: Tokens, begins: int) -> NDArray[np.intp]:

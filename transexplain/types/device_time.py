@@ -44,7 +44,7 @@ class DeviceTime:
 def together(times: Iterable[DeviceTime]) -> DeviceTime:
     """The time of several devices as one."""
     found = dict.fromkeys((BUSY, *STAGES, NO_WORK), 0.0)
-    for one in times:
-        for name, seconds in one.seconds.items():
+    for time in times:
+        for name, seconds in time.seconds.items():
             found[name] = found.get(name, 0.0) + seconds
     return DeviceTime(seconds=found)

@@ -76,7 +76,7 @@ class SeveralLabels:
     def floors(self, classes: Sequence[str]) -> tuple[float, ...]:
         """(C,) the logit from which each label is predicted: log(p / (1 - p)) of its threshold."""
         odds = (self.thresholds.get(name, USUAL_THRESHOLD) for name in classes)
-        return tuple(math.log(one / (1 - one)) for one in odds)
+        return tuple(math.log(odd / (1 - odd)) for odd in odds)
 
     def written(self, cell: str, known: Sequence[str]) -> tuple[str, ...]:
         """The labels that a cell names, each once: one, a JSON list, or texts between separators.
@@ -92,5 +92,5 @@ class SeveralLabels:
             except UnreadableError:
                 read = None
             parts = read if isinstance(read, list) else parts
-        names = (str(one).strip() for one in parts)
-        return tuple(dict.fromkeys(one for one in names if one and one != NO_LABEL))
+        names = (str(part).strip() for part in parts)
+        return tuple(dict.fromkeys(name for name in names if name and name != NO_LABEL))

@@ -38,7 +38,7 @@ class RelevanceSums:
         judged = np.abs(f) > 1 / _LARGEST
         errors = np.abs(f - s)[judged] / np.abs(f[judged])
         columns = (f, s, f * f, s * s, f * s, errors)
-        return cls(len(f), int(judged.sum()), [_expansion(one.tolist()) for one in columns])
+        return cls(len(f), int(judged.sum()), [_expansion(column.tolist()) for column in columns])
 
     @classmethod
     def merged(cls, many: "Iterable[RelevanceSums]") -> Self:
@@ -59,7 +59,7 @@ class RelevanceSums:
     @property
     def correlation(self) -> float | None:
         """Pearson's, of f and S; None where either is the same for all explanations."""
-        f, s, ff, ss, fs = (sum(map(Fraction, one), Fraction()) for one in self.totals[:5])
+        f, s, ff, ss, fs = (sum(map(Fraction, total), Fraction()) for total in self.totals[:5])
         of_f, of_s = self.count * ff - f * f, self.count * ss - s * s
         if of_f <= _ROUNDING * self.count * ff or of_s <= _ROUNDING * self.count * ss:
             return None

@@ -116,8 +116,8 @@ def joined_draws(scores: Sequence[MetricScore]) -> tuple[MetricScore, ...]:
     of every draw, or its detail where only many items together have a value.
     """
     groups: dict[tuple[str, str, str], list[MetricScore]] = {}
-    for one in scores:
-        groups.setdefault((one.method, one.target, one.metric), []).append(one)
+    for score in scores:
+        groups.setdefault((score.method, score.target, score.metric), []).append(score)
     return tuple(_of_draws(group) for group in groups.values())
 
 

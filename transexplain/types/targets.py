@@ -61,7 +61,9 @@ class ClassNames:
         if number is None or number >= len(self.classes):
             hint = did_you_mean(name, (*self.classes, *self.own)) or "."
             raise TargetError(f"unknown class {name!r}{hint} The model has: {self.listing()}")
-        if not name.startswith(_BY_INDEX) and any(one.isdecimal() for one in self.classes):
+        if not name.startswith(_BY_INDEX) and any(
+            class_name.isdecimal() for class_name in self.classes
+        ):
             raise TargetError(
                 f"no class is named {name!r}, and the model names classes by numbers: "
                 f"{self.listing()}. Write {_BY_INDEX}{number} for class {self.classes[number]!r}"
@@ -276,14 +278,14 @@ def resolve_targets(
     if target.kind in ("class", "contrast", "group"):
         coefficients = [(i, 1.0) for i in target.plus] + [(i, -1.0) for i in target.minus]
         index = target.plus[0] if target.kind == "class" else None
-        one = ResolvedTarget(
+        resolved_target = ResolvedTarget(
             spec=target.spec,
             rank=0,
             class_index=index,
             class_name=target.name,
             coefficients=tuple(coefficients),
         )
-        return [[one] for _ in labels]
+        return [[resolved_target] for _ in labels]
     chosen = _chosen(target, logits, labels, floors)
     made = {
         (rank, index): ResolvedTarget(

@@ -66,10 +66,10 @@ class LabelScheme:
         """
         parts = list(self._parts())
         members = {
-            one: tuple(
-                label for label, (_, kind) in zip(self.labels, parts, strict=True) if kind == one
+            type_: tuple(
+                label for label, (_, kind) in zip(self.labels, parts, strict=True) if kind == type_
             )
-            for one in self.types
+            for type_ in self.types
         }
         return tuple(
             Classification(name=one, classes=labels)
@@ -97,8 +97,8 @@ class LabelScheme:
         return [
             TaggedEntity(
                 span=_span(tokens, places, words, parts[chosen[words[0]]][1]),
-                labels=tuple(chosen[one] for one in words),
-                positions=tuple(places[one] for one in words),
+                labels=tuple(chosen[word] for word in words),
+                positions=tuple(places[word] for word in words),
             )
             for words in found
         ]
@@ -106,7 +106,7 @@ class LabelScheme:
     def spelled(self, span: TaggedSpan, tokens: Tokens) -> TaggedEntity | None:
         """The entity that characters of a text are; None where the model sees no word of them."""
         places = first_positions(tokens)
-        inside = [one for one in places if _overlaps(tokens, one, span)]
+        inside = [place for place in places if _overlaps(tokens, place, span)]
         if not inside:
             return None
         labels = [self._label(span.type, number) for number in range(len(inside))]
@@ -182,7 +182,7 @@ def _written(entry: Any) -> TaggedSpan:
         kind = entry.get("type", entry.get("label", entry.get("entity_group")))
         values = [entry.get("start"), entry.get("end"), kind]
     fits = isinstance(values, list) and len(values) == 3 and isinstance(values[2], str)
-    if not fits or not all(type(one) is int for one in values[:2]) or not values[0] < values[1]:
+    if not fits or not all(type(value) is int for value in values[:2]) or not values[0] < values[1]:
         shown = json.dumps(entry, ensure_ascii=False)[:80]
         raise ItemError("bad-label", f"the entity {shown} is not one of {_FORM}")
     return TaggedSpan(start=values[0], end=values[1], type=values[2])

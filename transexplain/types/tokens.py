@@ -85,13 +85,13 @@ class Tokens(Sequence[Token]):
         if isinstance(tokens, Tokens):
             return tokens
         return cls(
-            starts=np.array([one.start for one in tokens], dtype=np.int32),
-            ends=np.array([one.end for one in tokens], dtype=np.int32),
+            starts=np.array([token.start for token in tokens], dtype=np.int32),
+            ends=np.array([token.end for token in tokens], dtype=np.int32),
             words=np.array(
-                [NO_WORD if one.word is None else one.word for one in tokens], dtype=np.int32
+                [NO_WORD if token.word is None else token.word for token in tokens], dtype=np.int32
             ),
-            special=np.array([one.special for one in tokens], dtype=bool),
-            pieces=[one.text for one in tokens],
+            special=np.array([token.special for token in tokens], dtype=bool),
+            pieces=[token.text for token in tokens],
         )
 
     @property
@@ -231,14 +231,14 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
     """
     found: list[dict[int, str]] = [{} for _ in tokens]
     same: list[tuple[Tokens, str, dict[int, str]]] = []
-    for one, text, odd in zip(tokens, texts, found, strict=True):
-        if text is not None and one.text == text:
-            if isinstance(one.pieces, FewSpellings):
-                odd.update((place, piece) for place, piece in one.pieces.given.items() if piece)
+    for token, text, odd in zip(tokens, texts, found, strict=True):
+        if text is not None and token.text == text:
+            if isinstance(token.pieces, FewSpellings):
+                odd.update((place, piece) for place, piece in token.pieces.given.items() if piece)
             else:
-                same.append((one, text, odd))
+                same.append((token, text, odd))
         else:
-            odd.update(one._unlike(text))
+            odd.update(token._unlike(text))
     if not same:
         return found
     counts = np.array([len(one) for one, _, _ in same])
@@ -250,10 +250,12 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
     of = np.repeat(np.arange(len(same)), counts)[flat]
     places = flat - (np.cumsum(counts) - counts)[of]
     columns = (of, places, starts[flat], ends[flat], special[flat])
-    for item, place, start, end, apart in zip(*(one.tolist() for one in columns), strict=True):
-        one, text, odd = same[item]
+    for item, place, start, end, apart in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        token, text, odd = same[item]
         there = text[start:end]
-        piece = one.pieces[place] if apart or not there else there
+        piece = token.pieces[place] if apart or not there else there
         if piece != there:
             odd[place] = piece
     return found

@@ -107,10 +107,10 @@ def _own_positions(
     tokens: Sequence[Tokens], relevance: Sequence[NDArray[np.floating[Any]]]
 ) -> tuple[NDArray[Any], ...]:
     """Of all positions that are not special (P,): text, word, start, end, relevance."""
-    own = ~np.concatenate([one.special for one in tokens])
-    of = np.repeat(np.arange(len(tokens)), [len(one) for one in tokens])
+    own = ~np.concatenate([token.special for token in tokens])
+    of = np.repeat(np.arange(len(tokens)), [len(token) for token in tokens])
     columns = [
-        np.concatenate([getattr(one, name) for one in tokens])
+        np.concatenate([getattr(token, name) for token in tokens])
         for name in ("words", "starts", "ends")
     ]
     values = np.concatenate(relevance, dtype=np.float64)

@@ -128,12 +128,12 @@ def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating
     return (1 - rank_similarity(one, other)) / 2
 
 
-def sensitivity_between(one: Attribution, other: Attribution) -> float:
+def sensitivity_between(attribution: Attribution, other: Attribution) -> float:
     """The class sensitivity of two attributions of one item, over its own content."""
-    if isinstance(one.features, PatchGrid):
-        return class_sensitivity(one.relevance, other.relevance)
-    kept = own_positions(one.features)
-    return class_sensitivity(one.relevance[kept], other.relevance[kept])
+    if isinstance(attribution.features, PatchGrid):
+        return class_sensitivity(attribution.relevance, other.relevance)
+    kept = own_positions(attribution.features)
+    return class_sensitivity(attribution.relevance[kept], other.relevance[kept])
 
 
 def _likeliest_other(case: Case) -> int:

@@ -55,7 +55,7 @@ def max_sensitivity(
     _check(samples, radius)
     noise = _Noise(samples=samples, radius=radius, seed=seed)
     nearby = _nearby_texts if bench.model.modality == "text" else _nearby_values
-    found = [None if one.relevance.any() else unmeasured(_NOTHING) for one in cases]
+    found = [None if case.relevance.any() else unmeasured(_NOTHING) for case in cases]
     rows = [row for row, scored in enumerate(found) if scored is None]
     some = [cases[row] for row in rows]
     again = list(nearby(bench, some, noise)) if some else []

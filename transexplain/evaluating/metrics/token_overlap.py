@@ -249,14 +249,14 @@ def _rarity(details: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Word -> its rarity in the reference."""
     return {
         word: rarity
-        for one in details
-        for word, rarity in zip(one["words"], one["rarity"], strict=False)
+        for detail in details
+        for word, rarity in zip(detail["words"], detail["rarity"], strict=False)
     }
 
 
 def _rarity_here(details: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Word of several items -> its rarity among these items."""
-    holding = Counter(word for one in details for word in one["words"])
+    holding = Counter(word for detail in details for word in detail["words"])
     return {word: log(len(details) / n) for word, n in holding.items() if n > 1}
 
 
@@ -265,9 +265,9 @@ def _scores(
 ) -> dict[str, dict[str, float]]:
     """Per class its words of positive score; classes without any are left out."""
     kept: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in details:
-        for word, relevance in zip(one["words"], one["relevance"], strict=False):
-            kept[one["class"]][word].append(relevance)
+    for detail in details:
+        for word, relevance in zip(detail["words"], detail["relevance"], strict=False):
+            kept[detail["class"]][word].append(relevance)
     found = {}
     for name in sorted(kept):
         # exact sums: the order of the items makes no difference
