@@ -170,20 +170,22 @@ def evaluate(
 
     checked_model(LoadedModel, model)
     made = (_as_item(model, content, row) for row, content in enumerate(_as_iterable(items)))
-    given = [replace(one, index=n) if isinstance(one, Item) else one for n, one in enumerate(made)]
+    given = [
+        replace(item, index=n) if isinstance(item, Item) else item for n, item in enumerate(made)
+    ]
     own = {name: params.pop(name) for name in ("seed", "confidence") if name in params}
     request = _request(model, MethodSpec(), target, params)
     if params:
         raise ConfigurationError(f"no option {min(params)!r}: give it to MetricSpec or MethodSpec")
     rows = [*map(_evaluated, [methods] if isinstance(methods, str) else methods)]
-    rows += [_evaluated(RANDOM)] if all(one.label != RANDOM for one in rows) else []
+    rows += [_evaluated(RANDOM)] if all(row.label != RANDOM for row in rows) else []
     plan = EvaluationPlan(
         methods=tuple(rows),
         metrics=tuple(
             MetricSpec(name=metric) if isinstance(metric, str) else metric
             for metric in ([metrics] if isinstance(metrics, str) else metrics)
         ),
-        targets=tuple(one.spec for one in request.targets),
+        targets=tuple(target.spec for target in request.targets),
         **own,
     )
     evaluation = Evaluation(request=request, plan=plan, rows=len(given))
@@ -204,7 +206,7 @@ def _evaluated(method: str | MethodSpec | EvaluatedMethod) -> EvaluatedMethod:
 def _results(model: LoadedModel, explained: Explained, *, pictured: bool) -> Iterator[Attribution]:
     """The attributions of an item with its probabilities and, where wanted, its picture."""
     shares = _probabilities(model, explained.outcome.logits) if explained.outcome else {}
-    largest = dict(sorted(shares.items(), key=lambda one: -one[1])[:_PROBABILITIES])
+    largest = dict(sorted(shares.items(), key=lambda share: -share[1])[:_PROBABILITIES])
     picture = _picture_of(explained.item) if pictured and model.modality != "text" else None
     for attribution in explained.attributions:
         own = {name: shares[name] for name in (attribution.class_name,) if name in shares}

@@ -123,7 +123,7 @@ class Diagnosis:
     def verdict(self) -> str:
         """One line: `covered`, or the reason against it."""
         if self.uncovered:
-            names = dict.fromkeys(one.operator for one in self.uncovered)
+            names = dict.fromkeys(call.operator for call in self.uncovered)
             return f"not covered: {', '.join(names)}"
         if not self.same_logits:
             return f"logits differ from the untouched model's by {self.logits_difference:.1e}"
@@ -211,8 +211,8 @@ def examine(
     explained = case.explain()
     timing = case.timed()
     ledger = explained.attributions[0][0].ledger
-    found = _diagnosis(case, census, faults, ledger, timing, [*logits, explained.logits])
-    return replace(found, tracing=case.traced()) if trace else found
+    diagnosis = _diagnosis(case, census, faults, ledger, timing, [*logits, explained.logits])
+    return replace(diagnosis, tracing=case.traced()) if trace else diagnosis
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +387,8 @@ def _gap_tolerance(model: LoadedModel, census: Census) -> float | None:
 
 
 def _array(logits: Tensor) -> Array:
-    found: Array = logits.detach().double().cpu().numpy()
-    return found
+    array: Array = logits.detach().double().cpu().numpy()
+    return array
 
 
 def _remedies() -> tuple[str, ...]:

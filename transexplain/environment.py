@@ -43,13 +43,13 @@ def saved_here(
 @cache
 def software() -> dict[str, str]:
     """Versions by name: this package, Python, and the distributions that are installed."""
-    found = {"python": platform.python_version(), "transexplain": __version__}
+    versions = {"python": platform.python_version(), "transexplain": __version__}
     for name in _SOFTWARE:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def gpus() -> list[str]:

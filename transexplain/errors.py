@@ -47,7 +47,7 @@ class TransExplainError(Exception):
 
 def _readable(message: str) -> str:
     """`message` with its middle left out where it is too long, and escapes for what is obeyed."""
-    message = _OBEYED.sub(lambda found: ascii(found[0])[1:-1], message)
+    message = _OBEYED.sub(lambda match: ascii(match[0])[1:-1], message)
     if len(message) > _LONGEST:
         left_out = f" [... {len(message) - _LONGEST:,} characters ...] "
         return message[: _LONGEST - _END] + left_out + message[-_END:]
@@ -162,6 +162,6 @@ def installing(extra: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """ "; did you mean 'x'?" where a known name is near; "" where none is."""
-    letters = {one.casefold(): one for one in known}
+    letters = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(name.casefold(), letters, n=1)
     return f"; did you mean {letters[near[0]]!r}?" if near else ""

@@ -68,11 +68,11 @@ def explain_answers(
         EngineError: an operator without a rule.
         ConfigurationError: what the method does not take.
     """
-    found: list[Any] = []
+    results: list[Any] = []
     request = _request(model, method, target, value, per, window, params)
-    for one in _explained(model, _items(prompts), request, on_error):
-        found += one if isinstance(one, list) else [one]
-    return found
+    for answer in _explained(model, _items(prompts), request, on_error):
+        results += answer if isinstance(answer, list) else [answer]
+    return results
 
 
 @torch.inference_mode(False)
@@ -125,17 +125,17 @@ def attribute_context(  # noqa: PLR0913 - options of a public function
     for number in (samples, *drops):
         if type(number) is not int or number < 1:
             raise ConfigurationError(f"samples and drops are numbers above 0, not {number!r}")
-    found: list[Any] = []
+    results: list[Any] = []
     spec = spec if spec.name in REMOVING else request.method
     scored = partial(attribute, model, parts=parts, samples=samples, seed=seed, drops=tuple(drops))
     for item in _items(prompts):
         try:
-            found.append(scored(item, request.targets[0], spec))
+            results.append(scored(item, request.targets[0], spec))
         except ItemError as error:
             if on_error == "raise":
                 raise
-            found.append(failure(item, error))
-    return found
+            results.append(failure(item, error))
+    return results
 
 
 def _request(
@@ -159,7 +159,7 @@ def _request(
     targets = target if isinstance(target, list | tuple) else [target]
     return AnswerRequest(
         method=replace(spec, params={**spec.params, **params}),
-        targets=tuple(parse_answer_target(one) for one in targets),
+        targets=tuple(parse_answer_target(text) for text in targets),
         value=value,
         per=per,
         window=window,
@@ -171,10 +171,10 @@ def _explained(
 ) -> Iterator[list[AnswerAttribution] | ItemFailure]:
     if on_error not in get_args(OnError):
         raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
-    for one in _explain(model, items, request):
-        if isinstance(one, ItemFailure) and on_error == "raise":
-            raise ItemError(one.kind, one.message)
-        yield one
+    for answer in _explain(model, items, request):
+        if isinstance(answer, ItemFailure) and on_error == "raise":
+            raise ItemError(answer.kind, answer.message)
+        yield answer
 
 
 def _items(prompts: Any) -> list[Item]:

@@ -52,10 +52,10 @@ def row_number(row: int, seed: int) -> int:
     It follows from integer arithmetic alone, so that no version of a library changes a sample, and
     numpy computes it for millions of rows at once (see `row_places`).
     """
-    found = (seed * _FIRST + (row + 1) * _STEP) % _ALL
-    found = ((found ^ (found >> 30)) * _FIRST) % _ALL
-    found = ((found ^ (found >> 27)) * _SECOND) % _ALL
-    return found ^ (found >> 31)
+    mixed = (seed * _FIRST + (row + 1) * _STEP) % _ALL
+    mixed = ((mixed ^ (mixed >> 30)) * _FIRST) % _ALL
+    mixed = ((mixed ^ (mixed >> 27)) * _SECOND) % _ALL
+    return mixed ^ (mixed >> 31)
 
 
 @lru_cache(maxsize=4)  # every shard of a run needs it, and the order is of the whole dataset
@@ -64,10 +64,10 @@ def row_places(rows: int, seed: int) -> NDArray[np.intp]:
 
     Samples of one seed are nested. The array is shared and cannot be written to.
     """
-    found = np.empty(rows, dtype=np.intp)
-    found[np.argsort(_row_numbers(rows, seed), kind="stable")] = np.arange(rows)
-    found.flags.writeable = False
-    return found
+    order = np.empty(rows, dtype=np.intp)
+    order[np.argsort(_row_numbers(rows, seed), kind="stable")] = np.arange(rows)
+    order.flags.writeable = False
+    return order
 
 
 def _row_numbers(rows: int, seed: int) -> NDArray[np.uint64]:
@@ -75,7 +75,7 @@ def _row_numbers(rows: int, seed: int) -> NDArray[np.uint64]:
     first, second = np.uint64(_FIRST), np.uint64(_SECOND)
     with np.errstate(over="ignore"):  # modulo 2**64 is meant
         start = np.uint64(seed * _FIRST % _ALL)
-        found = start + (np.arange(rows, dtype=np.uint64) + np.uint64(1)) * np.uint64(_STEP)
-        found = (found ^ (found >> np.uint64(30))) * first
-        found = (found ^ (found >> np.uint64(27))) * second
-    return np.asarray(found ^ (found >> np.uint64(31)))
+        mixed = start + (np.arange(rows, dtype=np.uint64) + np.uint64(1)) * np.uint64(_STEP)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * first
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * second
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))

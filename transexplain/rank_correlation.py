@@ -34,9 +34,9 @@ def rank_similarity(one: NDArray[np.floating[Any]], other: NDArray[np.floating[A
     left, right = np.ravel(one), np.ravel(other)
     if np.array_equal(left, right):
         return 1.0
-    found = rank_correlation(left, right)
-    if found is not None:
-        return found
+    correlation = rank_correlation(left, right)
+    if correlation is not None:
+        return correlation
     return 1.0 if is_constant(left) and is_constant(right) else 0.0
 
 

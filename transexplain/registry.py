@@ -49,10 +49,10 @@ class Registry(Mapping[str, str]):
 def require(package: str, extra: str) -> None:
     """Raise ConfigurationError where an optional package is missing; it names the command."""
     try:
-        found = find_spec(package)
+        spec = find_spec(package)
     except ValueError:  # a module that was put in place without a specification
         return
-    if found is None:
+    if spec is None:
         raise ConfigurationError(
             f"{package} is not installed, which this needs: {installing(extra)}"
         )

@@ -84,12 +84,12 @@ def processes_of(text: str, name: str) -> int | None:
 
 def step_policy() -> StepPolicy:
     """The value of `TRANSEXPLAIN_STEPS`; ConfigurationError where there is none such."""
-    found = _env("STEPS", "auto")
+    policy_name = _env("STEPS", "auto")
     policies: tuple[StepPolicy, ...] = get_args(StepPolicy)
     for policy in policies:
-        if found == policy:
+        if policy_name == policy:
             return policy
-    raise ConfigurationError(f"TRANSEXPLAIN_STEPS={found!r} is none of {', '.join(policies)}")
+    raise ConfigurationError(f"TRANSEXPLAIN_STEPS={policy_name!r} is none of {', '.join(policies)}")
 
 
 def secret(name: str) -> str | None:

@@ -69,12 +69,12 @@ def explain_similarity(
     if on_error not in ("raise", "record"):
         raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
     request = _request(model, method, target, params)
-    found: list[SimilarityAttribution | ItemFailure] = []
+    results: list[SimilarityAttribution | ItemFailure] = []
     for pair in explain_pairs(model, _items(pairs), request):
         if isinstance(pair, ItemFailure) and on_error == "raise":
             raise ItemError(pair.kind, pair.message)
-        found.append(pair)
-    return found
+        results.append(pair)
+    return results
 
 
 def _request(

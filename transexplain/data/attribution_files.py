@@ -83,7 +83,7 @@ def prepare_attributions(
     return Prepared(
         dataset=replace(snapshot_ref(source, spec, path, files), corpus=seen.corpus.hexdigest()),
         classes=names,
-        targets=tuple(sorted(seen.targets, key=lambda one: (one != "predicted", one))),
+        targets=tuple(sorted(seen.targets, key=lambda target: (target != "predicted", target))),
         never_predicted=tuple(sorted(seen.labels - seen.predictions)),
         failed=seen.failed,
         unknown_labels=tuple(sorted(seen.unknown_labels)),
@@ -117,38 +117,44 @@ class _Seen:
             )
 
     def compare(
-        self, given_attribution: GivenAttribution, classes: ClassNames | None
+        self, attribution: GivenAttribution, classes: ClassNames | None
     ) -> ItemError | None:
         """Why a row's logits are in another order than the classes; None: they are not."""
-        if not given_attribution.logits or classes is None:
+        if not attribution.logits or classes is None:
             return None
         self.compared += 1
-        of = dict(zip(classes.classes, given_attribution.logits, strict=True))
+        of = dict(zip(classes.classes, attribution.logits, strict=True))
         own = (
-            of.get(given_attribution.class_name, given_attribution.logit)
-            if given_attribution.of_class
-            else given_attribution.logit
+            of.get(attribution.class_name, attribution.logit)
+            if attribution.of_class
+            else attribution.logit
         )
-        if of[given_attribution.prediction] < max(given_attribution.logits):
+        if of[attribution.prediction] < max(attribution.logits):
             largest = max(of, key=lambda name: of[name])
-            what = f"the prediction is {given_attribution.prediction!r}, the largest logit that of {largest!r}"
-        elif not math.isclose(given_attribution.logit, own, rel_tol=_CLOSE, abs_tol=_CLOSE):
-            what = f"the logit of {given_attribution.class_name!r} is {given_attribution.logit:g}, and {own:g} in the logits"
+            what = (
+                f"the prediction is {attribution.prediction!r}, "
+                f"the largest logit that of {largest!r}"
+            )
+        elif not math.isclose(attribution.logit, own, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            what = (
+                f"the logit of {attribution.class_name!r} is {attribution.logit:g}, "
+                f"and {own:g} in the logits"
+            )
         else:
             return None
         self.contradicting += 1
         self.contradiction = self.contradiction or what
         return ItemError("contradiction", what)
 
-    def add(self, given_attribution: GivenAttribution) -> None:
+    def add(self, attribution: GivenAttribution) -> None:
         """Remember the names in a row."""
-        self.targets.add(given_attribution.target)
-        self.predictions.add(given_attribution.prediction)
-        self.classes.add(given_attribution.prediction)
-        if given_attribution.of_class:
-            self.classes.add(given_attribution.class_name)
-        if given_attribution.label is not None:
-            self.labels.add(given_attribution.label)
+        self.targets.add(attribution.target)
+        self.predictions.add(attribution.prediction)
+        self.classes.add(attribution.prediction)
+        if attribution.of_class:
+            self.classes.add(attribution.class_name)
+        if attribution.label is not None:
+            self.labels.add(attribution.label)
 
 
 @dataclass(slots=True)
@@ -195,8 +201,8 @@ class AttributionSource:
             with open_table(path, self._spec) as table:
                 columns = self._requested.resolve(table, path)
                 called = {
-                    one: names_of(str(path), columns[one], table.metadata)
-                    for one in _NAMED & columns.keys()
+                    column: names_of(str(path), columns[column], table.metadata)
+                    for column in _NAMED & columns.keys()
                 }
                 reader = RowReader(self._requested, columns, called)
                 for raw in table.rows(reader.wanted):
@@ -270,8 +276,8 @@ def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) 
     for name in names.split() if before else ():
         if getattr(before[0], name) != getattr(given, name):
             return ItemError("contradiction", f"{name} differs from an earlier row of the same id")
-    for one in before:
-        if (one.target, one.class_name) == (given.target, given.class_name):
+    for earlier in before:
+        if (earlier.target, earlier.class_name) == (given.target, given.class_name):
             return ItemError(
                 "contradiction",
                 f"target {given.target!r} of class {given.class_name!r} is there twice",
@@ -371,24 +377,24 @@ def _attributions(
     plan: AuditPlan, item: Item, tokens: Sequence[Token], rows: list[dict[str, Any]]
 ) -> Iterator[Attribution]:
     unit: Unit = plan.method.params["unit"]
-    for rank, one in _ranked(rows):
-        name = one["class_name"]
+    for rank, row in _ranked(rows):
+        name = row["class_name"]
         yield Attribution(
             item_id=item.id,
             method=plan.method.name,
-            target=one["target"],
+            target=row["target"],
             rank=rank,
-            class_index=plan.model.classes.index(name) if one["of_class"] else None,
+            class_index=plan.model.classes.index(name) if row["of_class"] else None,
             class_name=name,
-            logit=one["logit"],
-            relevance=np.array(one["scores"], dtype=np.float64),
+            logit=row["logit"],
+            relevance=np.array(row["scores"], dtype=np.float64),
             unit=unit,
             at=MADE_ELSEWHERE,
             features=tokens,
             ledger=None,
             text=item.content,
             second_at=item.second_at,
-            notes=tuple(one["notes"]),
+            notes=tuple(row["notes"]),
         )
 
 

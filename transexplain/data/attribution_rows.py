@@ -37,7 +37,9 @@ class _Folded:
 
     @classmethod
     def of(cls, text: str) -> "_Folded":
-        pairs = [(letter, place) for place, one in enumerate(text) for letter in fold(one)]
+        pairs = [
+            (letter, place) for place, character in enumerate(text) for letter in fold(character)
+        ]
         return cls("".join(letter for letter, _ in pairs), [*(p for _, p in pairs), len(text)])
 
     def span(self, start: int, end: int) -> Span:
@@ -77,16 +79,16 @@ def find_spans(text: str, tokens: Sequence[str], special: Sequence[bool | None])
             unknown = place
             spans.append((0, 0))
             continue
-        found = None if known else _find(folded, token, cursor, jump=unknown is not None)
-        if found is None:
+        match = None if known else _find(folded, token, cursor, jump=unknown is not None)
+        if match is None:
             if not (known or is_frame(token)) and token.strip("".join(MARKS)).strip():
                 raise _not_found(place, token, f"after {text[: folded.origin[cursor]][-20:]!r}")
             spans.append((folded.origin[cursor],) * 2)
             continue
         if unknown is not None:
-            spans[unknown], unknown = _between(text, folded, cursor, found[0]), None
-        spans.append(folded.span(*found))
-        cursor = found[1]
+            spans[unknown], unknown = _between(text, folded, cursor, match[0]), None
+        spans.append(folded.span(*match))
+        cursor = match[1]
     if unknown is not None:
         spans[unknown] = _between(text, folded, cursor, len(folded.letters))
     return spans
@@ -181,7 +183,7 @@ def numbers_of(values: Sequence[Any], column: str) -> tuple[float, ...]:
 
 def span_of(pair: Any, text: str) -> Span:
     """The characters from and to that a cell names; raises ItemError malformed-row, bad-offsets."""
-    whole = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
+    whole = isinstance(pair, list) and len(pair) == 2 and all(type(place) is int for place in pair)
     if not whole:
         raise ItemError("malformed-row", f"an offset is {pair!r}, not [start, end]")
     start, end = pair
@@ -196,7 +198,9 @@ def span_of(pair: Any, text: str) -> Span:
 
 def check_order(spans: Sequence[Span], special: Sequence[bool]) -> None:
     """Raise ItemError bad-offsets where tokens that are not special go back in the text."""
-    starts = [start for (start, _), one in zip(spans, special, strict=True) if not one]
+    starts = [
+        start for (start, _), is_special in zip(spans, special, strict=True) if not is_special
+    ]
     for before, after in pairwise(starts):
         if after < before:
             raise ItemError(
@@ -258,19 +262,19 @@ class AttributionColumns:
         for name in (*self.named.values(), *self.kept):
             if name not in table.columns:
                 raise DataSourceError(f"{path} has no column {name!r}; {_existing(table)}")
-        found = dict(self.named)
+        columns = dict(self.named)
         for meaning, names in COLUMNS.items():
             here = [name for name in names if name in table.columns]
-            if meaning not in found and here:
-                found[meaning] = here[0]
-        self._check(found, table, path)
-        return found
+            if meaning not in columns and here:
+                columns[meaning] = here[0]
+        self._check(columns, table, path)
+        return columns
 
-    def _check(self, found: Mapping[str, str], table: Table, path: AnyPath) -> None:
-        missing = [name for name in ("text", "scores") if name not in found]
-        if "tokens" not in found and "offsets" not in found:
+    def _check(self, columns: Mapping[str, str], table: Table, path: AnyPath) -> None:
+        missing = [name for name in ("text", "scores") if name not in columns]
+        if "tokens" not in columns and "offsets" not in columns:
             missing.append("tokens (or offsets)")
-        if "prediction" not in found and not ("logits" in found and self.classes):
+        if "prediction" not in columns and not ("logits" in columns and self.classes):
             missing.append("prediction (or logits, with the classes named)")
         if missing:
             raise DataSourceError(
@@ -278,9 +282,9 @@ class AttributionColumns:
                 f"{', no '.join(missing)}; {_existing(table)}{_hint(table.columns)}. Say which "
                 "column is which with --column, e.g. --column scores=attr"
             )
-        if "logits" in found and self.classes is None:
+        if "logits" in columns and self.classes is None:
             raise DataSourceError(
-                f"{path} has a column of logits, {found['logits']!r}: name the classes in their "
+                f"{path} has a column of logits, {columns['logits']!r}: name the classes in their "
                 "order with --classes"
             )
 
@@ -458,8 +462,8 @@ class RowReader:
         special = [
             known
             if known is not None
-            else (start == end and (offsets is not None or is_frame(one)))
-            for known, (start, end), one in zip(given, spans, pieces, strict=True)
+            else (start == end and (offsets is not None or is_frame(piece)))
+            for known, (start, end), piece in zip(given, spans, pieces, strict=True)
         ]
         check_order(spans, special)
         return as_tokens(text, pieces, spans, special)

@@ -99,10 +99,10 @@ def _of_column(document: Any, column: str) -> tuple[str, ...]:
         document = document.get(key, document) if isinstance(document, Mapping) else document
     several = document if isinstance(document, list) else [document]
     features = [
-        one["features"] for one in several if isinstance(one, Mapping) and "features" in one
+        split["features"] for split in several if isinstance(split, Mapping) and "features" in split
     ]
-    found = {_named(_feature(feature, column)) for feature in features} - {()}
-    return found.pop() if len(found) == 1 else ()
+    names = {_named(_feature(feature, column)) for feature in features} - {()}
+    return names.pop() if len(names) == 1 else ()
 
 
 def _feature(features: Any, column: str) -> Any:
@@ -110,7 +110,12 @@ def _feature(features: Any, column: str) -> Any:
         return features.get(column)
     listed = features if isinstance(features, list) else []
     return next(
-        (one for one in listed if isinstance(one, Mapping) and one.get("name") == column), None
+        (
+            feature
+            for feature in listed
+            if isinstance(feature, Mapping) and feature.get("name") == column
+        ),
+        None,
     )
 
 
@@ -126,4 +131,4 @@ def _named(feature: Any) -> tuple[str, ...]:
         names = [names.get(str(place), names.get(place)) for place in range(len(names))]
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return tuple(names)
-    return next((found for key in _WITHIN if (found := _named(feature.get(key)))), ())
+    return next((names for key in _WITHIN if (names := _named(feature.get(key)))), ())

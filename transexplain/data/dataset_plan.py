@@ -77,8 +77,8 @@ class _NotUtf8Error(DataSourceError):
 def _refused(spec: DatasetSpec, reason: str) -> DataSourceError:
     return DataSourceError(
         f"data.snapshot is manifest, but {reason} of {spec.source!r}: workers read rows from the "
-        f"files themselves, which {', '.join(f'.{one}' for one in _FORMATS)} in UTF-8 allow; set "
-        "data.snapshot: copy"
+        f"files themselves, which {', '.join(f'.{suffix}' for suffix in _FORMATS)} in UTF-8 allow; "
+        "set data.snapshot: copy"
     )
 
 
@@ -162,15 +162,17 @@ class _Planning:
                 raise snapshot.same_id(record.id, seen[record.id], row)
             if clusters is not None:
                 clusters.add([record])
-        found = clusters.found() if clusters is not None else None
-        if found is None:
+        clustering = clusters.found() if clusters is not None else None
+        if clustering is None:
             return snapshot.named_by_digest(plain, self.folder)
-        firsts = {row: first for row, first in enumerate(found.first) if first is not None}
+        firsts = {row: first for row, first in enumerate(clustering.first) if first is not None}
         names = [*(column for column in columns if column != "cluster"), "cluster"]
         manifest = listed_files.read(plain)
         listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
         with temporary_file(self.folder) as clustered:
-            listed_files.write(clustered, listed, clusters=firsts, found=found.facts, columns=names)
+            listed_files.write(
+                clustered, listed, clusters=firsts, found=clustering.facts, columns=names
+            )
             return snapshot.named_by_digest(clustered, self.folder)
 
     def _columns(self) -> list[str]:
@@ -196,11 +198,11 @@ class _Planning:
             if left == 0:
                 return
             is_parquet = format_of(Path(info.url)) == "parquet"
-            one = self._parquet(info) if is_parquet else self._text(info)
+            file = self._parquet(info) if is_parquet else self._text(info)
             if left is not None:
-                one = replace(one, rows=min(left, one.rows))
-                left -= one.rows
-            yield one
+                file = replace(file, rows=min(left, file.rows))
+                left -= file.rows
+            yield file
 
     def _parquet(self, info: FileInfo) -> ListedFile:
         """By its footer."""
@@ -249,15 +251,15 @@ class _Planning:
             quoted=quoting != "none" if kind == "csv" else quoting == "rfc4180",
             header=header,
         )
-        found = self._index(info, layout)
+        index = self._index(info, layout)
         return ListedFile(
             info=info,
-            sha256=found.sha256,
-            rows=found.rows,
+            sha256=index.sha256,
+            rows=index.rows,
             columns=columns,
             layout=layout,
-            noted=found.noted,
-            offsets=found.offsets,
+            noted=index.noted,
+            offsets=index.offsets,
         )
 
     def _index(self, info: FileInfo, layout: Layout) -> LineIndex:
@@ -267,18 +269,18 @@ class _Planning:
         if (known := _kept(kept)) is not None:
             return known
         with closing(from_beginning(info.url)) as stream:
-            found = index_lines(stream, info.url, layout)
+            index = index_lines(stream, info.url, layout)
         if info_of(info.url) != info:
             raise DataSourceError(f"{info.url} was changed while it was read; try again")
-        facts = json.dumps({"rows": found.rows, "sha256": found.sha256})
+        facts = json.dumps({"rows": index.rows, "sha256": index.sha256})
         schema = pa.schema([("noted", pa.int64()), ("offsets", pa.int64())])
         table = pa.table(
-            {"noted": found.noted, "offsets": found.offsets},
+            {"noted": index.noted, "offsets": index.offsets},
             schema=schema.with_metadata({"index": facts}),
         )
         with atomic_file(kept) as path:
             pq.write_table(table, path, compression="zstd")
-        return found
+        return index
 
 
 def _kept(path: Path) -> LineIndex | None:

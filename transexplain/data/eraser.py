@@ -57,11 +57,11 @@ class EraserSource:
     def files(self) -> Sequence[AnyPath]:
         """The annotations and the documents."""
         if self._docs is not None:
-            found = [self._split, self._docs]
+            files = [self._split, self._docs]
         else:
             documents = (self._folder / "docs").rglob("*")
-            found = [self._split, *sorted(path for path in documents if path.is_file())]
-        return [self._copy.original(path) for path in found]
+            files = [self._split, *sorted(path for path in documents if path.is_file())]
+        return [self._copy.original(path) for path in files]
 
     def records(self) -> Generator[Record]:
         """One record per annotation."""
@@ -77,14 +77,14 @@ class EraserSource:
     def _find(self, split: str) -> Path:
         path = _first_file(self._folder, split) if split else None
         if path is None:
-            found = {
+            documents = {
                 path.name.removesuffix(suffix)
                 for suffix in _SUFFIXES
                 for path in self._folder.glob(f"*{suffix}")
             }
             raise DataSourceError(
                 f"{self._spec.source!r} names no split of the folder: write eraser:DIR#split with "
-                f"one of {', '.join(sorted(found - {'docs'})) or '(none is there)'}"
+                f"one of {', '.join(sorted(documents - {'docs'})) or '(none is there)'}"
             )
         return path
 
@@ -167,7 +167,7 @@ def _spans(text: str, passages: Sequence[Mapping[str, Any]]) -> list[tuple[int, 
     The released annotations hold passages without a token, which mark nothing and are left out.
     """
     tokens = [match.span() for match in re.finditer(r"\S+", text)] if passages else []
-    found = set()
+    labels = set()
     for passage in passages:
         first, stop = passage.get("start_token"), passage.get("end_token")
         if type(first) is not int or type(stop) is not int or not 0 <= first <= stop <= len(tokens):
@@ -183,5 +183,5 @@ def _spans(text: str, passages: Sequence[Mapping[str, Any]]) -> list[tuple[int, 
             raise ItemError(
                 BAD_EVIDENCE, f"tokens {first} to {stop} of the document are not the passage's text"
             )
-        found.add((start, end))
-    return sorted(found)
+        labels.add((start, end))
+    return sorted(labels)

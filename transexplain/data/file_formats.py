@@ -129,15 +129,15 @@ def _best_guess(some: bytes) -> str:
     """The encoding in which lines look most like a language."""
     from charset_normalizer import from_bytes
 
-    found = from_bytes(some, cp_isolation=list(_CANDIDATES))
-    best = found.best()
+    guesses = from_bytes(some, cp_isolation=list(_CANDIDATES))
+    best = guesses.best()
     if best is None:
         return _CANDIDATES[0]
     as_good = [
         name
-        for one in found
-        if one.chaos <= best.chaos + _AS_GOOD
-        for name in (one.encoding, *one.could_be_from_charset)
+        for guess in guesses
+        if guess.chaos <= best.chaos + _AS_GOOD
+        for name in (guess.encoding, *guess.could_be_from_charset)
     ]
     return _CANDIDATES[0] if _CANDIDATES[0] in as_good else best.encoding
 
@@ -147,10 +147,10 @@ def _delimiter_of(path: AnyPath, encoding: str, usual: str) -> str:
     with _first_lines(path) as lines:
         head = b"".join(islice(lines, 1 if encoding not in ("utf-16", "utf-32") else 50))
     header = head.decode(encoding, "replace").partition("\n")[0]
-    counts = {one: header.count(one) for one in _CELL_ENDS}
+    counts = {delimiter: header.count(delimiter) for delimiter in _CELL_ENDS}
     if counts[usual] or not any(counts.values()):
         return usual
-    return max(counts, key=lambda one: counts[one])
+    return max(counts, key=lambda delimiter: counts[delimiter])
 
 
 @contextmanager
@@ -184,13 +184,13 @@ DELIMITERS = {"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "\\t": "
 
 def checked_delimiter(text: str) -> str:
     """One character that separates cells, given as itself or by its name; raises ValueError."""
-    found = DELIMITERS.get(text.lower(), text)
-    if len(found) != 1 or found in '"\r\n' or not found.isascii():
+    delimiter = DELIMITERS.get(text.lower(), text)
+    if len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
         raise ValueError(
             f"{text!r} cannot separate cells: give one ASCII character, or one of tab, comma, "
             "semicolon, pipe"
         )
-    return found
+    return delimiter
 
 
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -352,11 +352,13 @@ def parsed(line: bytes | Problem) -> RawRow:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, each of whose keys may stand once: which of two values is meant nobody knows."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    record = dict(pairs)
+    if len(record) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(one for one in names if names.count(one) > 1)!r} is twice")
-    return found
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} is twice"
+        )
+    return record
 
 
 _SPOKEN = {"\t": "tab", ",": "comma", ";": "semicolon"}
@@ -377,9 +379,9 @@ def open_tsv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
 
 @contextmanager
 def _open(path: AnyPath, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator[Table]:
-    found = dialect_of(path, spec, USUAL[name])
-    delimiter = found.delimiter
-    with open_lines(path, found.encoding) as lines:
+    dialect = dialect_of(path, spec, USUAL[name])
+    delimiter = dialect.delimiter
+    with open_lines(path, dialect.encoding) as lines:
         split = split_quoted if quoted else split_plain
         cells = without_trailing(split(lines, delimiter), is_blank_row)
         header = _header(next(cells, None), path)

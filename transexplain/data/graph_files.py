@@ -63,7 +63,9 @@ def write_graphs(
         raise DataSourceError(f"{place} holds graphs already; give an empty folder")
     checked = (_checked(number, graph) for number, graph in enumerate(graphs))
     if format == "npz":
-        return [_write_npz(place / f"{number:06}.npz", one) for number, one in enumerate(checked)]
+        return [
+            _write_npz(place / f"{number:06}.npz", graph) for number, graph in enumerate(checked)
+        ]
     if format == "parquet":
         return [_write_parquet(place / "graphs.parquet", list(checked))]
     raise DataSourceError(f"unknown format {format!r} of graphs; known: npz, parquet")
@@ -163,7 +165,7 @@ def _found(folder: Path, location: str) -> list[Path]:
 def _arrays(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(one.file_size for one in archive.infolist())
+            size = sum(entry.file_size for entry in archive.infolist())
         if size > MAX_BYTES:
             raise ItemError(BAD_GRAPH, f"its arrays are {size:,} bytes, more than {MAX_BYTES:,}")
         with np.load(path, allow_pickle=False) as file:
@@ -281,4 +283,4 @@ def _column(cells: Sequence[Any]) -> pa.Array:
     kind = pa.string() if number.kind == "U" else pa.from_numpy_dtype(number)
     for _ in range(max(array.ndim for array in arrays)):
         kind = pa.list_(kind)
-    return pa.array([None if one is None else one.tolist() for one in cells], type=kind)
+    return pa.array([None if cell is None else cell.tolist() for cell in cells], type=kind)

@@ -87,14 +87,14 @@ def pack(content: Mapping[str, Any]) -> str:
 
 def unpack(text: str) -> dict[str, Any]:
     """The content that `pack` was given: its arrays can be read only."""
-    found = {}
+    nodes = {}
     for name, value in json.loads(text).items():
         if isinstance(value, dict):
             data = base64.b64decode(value["data"])
-            found[name] = np.frombuffer(data, dtype=value["dtype"]).reshape(value["shape"])
+            nodes[name] = np.frombuffer(data, dtype=value["dtype"]).reshape(value["shape"])
         else:
-            found[name] = value
-    return found
+            nodes[name] = value
+    return nodes
 
 
 def _packed(values: NDArray[Any]) -> dict[str, Any]:
@@ -147,14 +147,16 @@ def _array(name: str, value: Any) -> NDArray[Any]:
 
 def _text(name: str, value: Any) -> str:
     """One text or number; whole floats without their point, as tables write class ids."""
-    found = value.item() if isinstance(value, np.ndarray | np.generic) and _is_one(value) else value
-    if isinstance(found, bytes):
-        found = found.decode("utf-8", "backslashreplace")
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if isinstance(found, bool) or not isinstance(found, str | int | float):
+    scalar = (
+        value.item() if isinstance(value, np.ndarray | np.generic) and _is_one(value) else value
+    )
+    if isinstance(scalar, bytes):
+        scalar = scalar.decode("utf-8", "backslashreplace")
+    if isinstance(scalar, float) and scalar.is_integer():
+        scalar = int(scalar)
+    if isinstance(scalar, bool) or not isinstance(scalar, str | int | float):
         raise ItemError(BAD_GRAPH, f"{name!r} is not one text or one number")
-    return printable(str(found))
+    return printable(str(scalar))
 
 
 def _is_one(value: Any) -> bool:
@@ -167,7 +169,7 @@ def _names(value: Any, nodes: int) -> list[str]:
         raise ItemError(
             BAD_GRAPH, f"{NAMES} has shape {values.shape}; expected one name for each of {nodes}"
         )
-    return [_text(NAMES, one) for one in values.tolist()]
+    return [_text(NAMES, name) for name in values.tolist()]
 
 
 def _edges(value: Any, nodes: int) -> NDArray[Any]:

@@ -24,8 +24,8 @@ from transexplain.types.plans import DatasetSpec, Modality
 
 def names_below(root: RemotePath) -> list[str]:
     """The relative names of all files of a folder, hidden ones left out, sorted."""
-    found = [one.url.removeprefix(f"{root.url}/") for one in under(f"{root.url}/")]
-    return [name for name in found if not any(part.startswith(".") for part in name.split("/"))]
+    names = [file.url.removeprefix(f"{root.url}/") for file in under(f"{root.url}/")]
+    return [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
 
 
 def read_ahead(
@@ -47,10 +47,10 @@ def read_ahead(
 
 def _below(root: RemotePath, name: str | None) -> RemotePath | None:
     try:
-        found = None if name is None else inside(root, name)
+        path = None if name is None else inside(root, name)
     except ItemError:
         return None  # told by who asks for it by its name
-    return found if isinstance(found, RemotePath) else None
+    return path if isinstance(path, RemotePath) else None
 
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
@@ -247,16 +247,16 @@ class ImageFolderSource:
         others: Counter[str] = Counter()
         if isinstance(self._root, RemotePath):
             listed = names_below(self._root)
-            names = [one for one in listed if PurePosixPath(one).suffix.lower() in SUFFIXES]
-            rest = (PurePosixPath(one).suffix.lower() for one in listed)
-            others.update(one or "no suffix" for one in rest if one not in SUFFIXES)
+            names = [name for name in listed if PurePosixPath(name).suffix.lower() in SUFFIXES]
+            rest = (PurePosixPath(name).suffix.lower() for name in listed)
+            others.update(suffix or "no suffix" for suffix in rest if suffix not in SUFFIXES)
         else:
             names = self._local_names(self._root, others)
         if not names:
-            found = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
+            counts = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
             known = " ".join(sorted(SUFFIXES))
             raise DataSourceError(
-                f"{location!r} holds no pictures ({known}); it holds {found or 'no files'}"
+                f"{location!r} holds no pictures ({known}); it holds {counts or 'no files'}"
             )
         return sorted(names), others
 
@@ -268,7 +268,7 @@ class ImageFolderSource:
             here = Path(folder)
             links = [here / name for name in subfolders if (here / name).is_symlink()]
             outside = [link for link in links if not link.resolve().is_relative_to(root)]
-            names.extend(one.relative_to(root).as_posix() for one in outside)
+            names.extend(path.relative_to(root).as_posix() for path in outside)
             for name in files:
                 suffix = Path(name).suffix.lower()
                 if suffix in SUFFIXES and not name.startswith("."):

@@ -59,13 +59,13 @@ class NearDuplicates:
             return []
         sketch = self._empty.copy()
         sketch.update_batch(words)
-        found = sorted(
-            one for one in self._index.query(sketch) if self._is_near_duplicate(words, one)
+        near = sorted(
+            row for row in self._index.query(sketch) if self._is_near_duplicate(words, row)
         )
-        if not found:
+        if not near:
             self._index.insert(row, sketch, check_duplication=False)
             self._words[row] = words
-        return found
+        return near
 
     def _is_near_duplicate(self, words: _Words, other: int) -> bool:
         theirs = self._words[other]
@@ -75,8 +75,8 @@ class NearDuplicates:
 
 def _words(text: str) -> _Words:
     """Hashes of the different words of a text, sorted."""
-    found = {zlib.crc32(word.encode()) for word in _WORD.findall(text.casefold())}
-    return np.array(sorted(found), dtype=np.uint32)
+    words = {zlib.crc32(word.encode()) for word in _WORD.findall(text.casefold())}
+    return np.array(sorted(words), dtype=np.uint32)
 
 
 #: share of the rows above which texts that repeat one text are taken for a template's
@@ -135,7 +135,7 @@ class Clusters:
     def found(self) -> Clustering | None:
         """The clusters; None where no column names them and no text repeats another."""
         near = _first_rows(
-            [(row, one) for row, of in self._repeats.items() for one in of], self._rows
+            [(row, repeat) for row, of in self._repeats.items() for repeat in of], self._rows
         )
         sizes = np.bincount(near, minlength=1)
         template = int(sizes.max())
@@ -153,8 +153,8 @@ class Clusters:
         together[[row for rows in self._named.values() for row in rows]] = True
         return Clustering(
             first=[
-                one if joined else None
-                for one, joined in zip(whole.tolist(), together.tolist(), strict=True)
+                first if joined else None
+                for first, joined in zip(whole.tolist(), together.tolist(), strict=True)
             ],
             repeating=int(alike.sum()),
             repeated=len(alike),

@@ -87,15 +87,15 @@ def read_rationale(kept: str | None, root: AnyPath) -> Evidence | None:
     """
     if kept is None:
         return None
-    found = json.loads(kept)
-    if "mask" not in found:
+    marks = json.loads(kept)
+    if "mask" not in marks:
         return Evidence(
-            spans=tuple(map(tuple, found.get("spans", ()))),
-            boxes=tuple(map(tuple, found.get("boxes", ()))),
+            spans=tuple(map(tuple, marks.get("spans", ()))),
+            boxes=tuple(map(tuple, marks.get("boxes", ()))),
         )
-    name = found["mask"]
+    name = marks["mask"]
     try:
-        mask = load_mask(inside(root, name), name=name, sha256=found["sha256"])
+        mask = load_mask(inside(root, name), name=name, sha256=marks["sha256"])
     except ItemError as fault:
         raise _of_mask(fault) from fault
     return Evidence(mask=mask)
@@ -106,22 +106,22 @@ def _of_mask(fault: ItemError) -> ItemError:
 
 
 def _listed(cell: str, form: str, length: int) -> list[list[Any]]:
-    found = _json_list(cell, form, BAD_EVIDENCE)
-    for entry in found:
+    spans = _json_list(cell, form, BAD_EVIDENCE)
+    for entry in spans:
         if not isinstance(entry, list) or len(entry) != length:
             raise ItemError(BAD_EVIDENCE, f"{_shown(entry)} is not {form}")
-    return found
+    return spans
 
 
 def _json_list(cell: str, form: str, kind: str) -> list[Any]:
     try:
         refuse_depth(cell)
-        found = json.loads(cell)
+        parsed = json.loads(cell)
     except ValueError as error:
         raise ItemError(kind, f"not a JSON list of {form}: {error}") from error
-    if not isinstance(found, list):
-        raise ItemError(kind, f"a JSON {type(found).__name__}, not a list of {form}")
-    return found
+    if not isinstance(parsed, list):
+        raise ItemError(kind, f"a JSON {type(parsed).__name__}, not a list of {form}")
+    return parsed
 
 
 BAD_SPANS = "bad-spans"
@@ -172,19 +172,19 @@ def read_annotations(kept: str | None, root: AnyPath | None = None) -> tuple[Ann
 
     Raises ItemError bad-spans where a mask is missing, damaged or not the one of the plan.
     """
-    found = []
+    marks = []
     for *edges, group, entity in json.loads(kept) if kept else ():
         if isinstance(edges[0], list):
-            found.append(Annotation(group=group, entity=entity, nodes=tuple(edges[0])))
+            marks.append(Annotation(group=group, entity=entity, nodes=tuple(edges[0])))
         elif len(edges) == 2:
-            found.append(Annotation(group=group, entity=entity, span=(edges[0], edges[1])))
+            marks.append(Annotation(group=group, entity=entity, span=(edges[0], edges[1])))
         elif len(edges) == 4:
             left, top, right, bottom = edges
-            found.append(Annotation(group=group, entity=entity, box=(left, top, right, bottom)))
+            marks.append(Annotation(group=group, entity=entity, box=(left, top, right, bottom)))
         else:
             mask = _mask(json.dumps(edges[0]), root or Path())
-            found.append(Annotation(group=group, entity=entity, mask=mask))
-    return tuple(found)
+            marks.append(Annotation(group=group, entity=entity, mask=mask))
+    return tuple(marks)
 
 
 def groups_in(kept: str | None) -> set[str]:

@@ -104,9 +104,9 @@ def index_lines(stream: IO[bytes], place: str, layout: Layout) -> LineIndex:
 
 def _mark(stream: IO[bytes]) -> int:
     """Bytes of the mark at the beginning of a file in UTF-8; the stream stays there."""
-    found = stream.read(len(file_formats.UTF8_MARK))
+    mark = stream.read(len(file_formats.UTF8_MARK))
     stream.seek(0)
-    return len(found) if found == file_formats.UTF8_MARK else 0
+    return len(mark) if mark == file_formats.UTF8_MARK else 0
 
 
 def _plain_starts(
@@ -203,7 +203,7 @@ def write(
     The same files always give the same bytes. Raises OSError where it cannot be written.
     """
     facts = {
-        "clusters": None if clusters is None else [list(one) for one in clusters.items()],
+        "clusters": None if clusters is None else [list(cluster) for cluster in clusters.items()],
         "found": dict(found),
         "columns": list(columns),
     }
@@ -238,8 +238,8 @@ def _table(files: Sequence[ListedFile], schema: pa.Schema) -> Any:
 
 def read(path: Path) -> Manifest:
     """The manifest, without where rows begin in its files; it was verified before."""
-    found = path.stat()
-    return _read(path, found.st_mtime_ns, found.st_size)
+    stat = path.stat()
+    return _read(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=16)
@@ -248,7 +248,7 @@ def _read(path: Path, changed: int, size: int) -> Manifest:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         metadata = file.metadata
         rows = file.read(columns=["rows"], use_threads=False).column(0).to_numpy()
-        counts = [metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)]
+        counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         facts = json.loads(file.schema_arrow.metadata[_FACTS])
     clusters = facts["clusters"]
     return Manifest(
@@ -265,7 +265,7 @@ def _read(path: Path, changed: int, size: int) -> Manifest:
 def _group(path: Path, group: int) -> list[ListedFile]:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         table = file.read_row_group(group, use_threads=False)
-    where = {name: [one.values.to_numpy() for one in table.column(name)] for name in _WHERE}
+    where = {name: [chunk.values.to_numpy() for chunk in table.column(name)] for name in _WHERE}
     rows = table.drop_columns(list(_WHERE)).to_pylist()
     return [
         ListedFile(

@@ -47,12 +47,12 @@ def info_of(place: str) -> FileInfo:
     try:
         if is_url(place):
             return remote_files.info(place)
-        found = Path(place).stat()
+        stat = Path(place).stat()
     except RemoteFileError as error:
         raise DataSourceError(str(error)) from None
     except OSError as error:
         raise DataSourceError(f"cannot read {place}: {error.strerror}") from error
-    return FileInfo(url=place, size=found.st_size, state=str(found.st_mtime_ns))
+    return FileInfo(url=place, size=stat.st_size, state=str(stat.st_mtime_ns))
 
 
 class LocatedFile:
@@ -146,11 +146,11 @@ def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, 
     """
     manifest = listed_files.read(snapshot_file(ref))
     for row, record in manifest_records(ref, start, stop):
-        found = {name: getattr(record, name) for name in manifest.columns}
+        values = {name: getattr(record, name) for name in manifest.columns}
         if manifest.clusters is not None:
             cluster = manifest.clusters.get(row)
-            found["cluster"] = None if cluster is None else str(cluster)
-        yield found
+            values["cluster"] = None if cluster is None else str(cluster)
+        yield values
 
 
 def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[int, Record]]:
@@ -160,9 +160,9 @@ def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[i
     while row < stop:
         number = int(np.searchsorted(starts, row, side="right")) - 1
         first, end = int(starts[number]), min(stop, int(starts[number + 1]))
-        one = _opened(ref.fingerprint, number, manifest)
-        reader = RowReader(one.listed.columns, Path(), "")
-        for raw in one.rows(row - first, end - first):
+        opened = _opened(ref.fingerprint, number, manifest)
+        reader = RowReader(opened.listed.columns, Path(), "")
+        for raw in opened.rows(row - first, end - first):
             yield row, reader.record(row, raw)
             row += 1
 
@@ -283,7 +283,7 @@ class _Parquet(_File):
             )
             self.own = self.own_of(self._groups.file.schema_arrow.names)
             metadata = self._groups.file.metadata
-            sizes = [metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)]
+            sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._starts = np.array([*accumulate(sizes, initial=0)], dtype=np.int64)
         self._group = -1
         self._batches: Iterator[Any] = iter(())

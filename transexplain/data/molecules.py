@@ -56,10 +56,10 @@ def read_molecule(smiles: str) -> Any:
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():  # what is wrong goes into the error, not to the console
-        found = Chem.MolFromSmiles(smiles.strip())
-    if found is None or not found.GetNumAtoms():
+        molecule = Chem.MolFromSmiles(smiles.strip())
+    if molecule is None or not molecule.GetNumAtoms():
         raise ItemError("bad-smiles", f"{smiles[:200]!r} is no molecule that RDKit reads")
-    return found
+    return molecule
 
 
 def molecule_graph(smiles: str) -> dict[str, Any]:
@@ -82,8 +82,8 @@ def molecule_graph(smiles: str) -> dict[str, Any]:
         (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), _kind(bond)) for bond in molecule.GetBonds()
     ]
     kinds = np.zeros((len(atoms), len(atoms)), dtype=np.int64)
-    for one, other, kind in bonds:
-        kinds[one, other] = kinds[other, one] = kind
+    for begin, other, kind in bonds:
+        kinds[begin, other] = kinds[other, begin] = kind
     rdDepictor.Compute2DCoords(molecule)
     places = np.asarray(molecule.GetConformer().GetPositions())[:, :2]
     return {
@@ -160,7 +160,7 @@ def _symbol(atom: Any) -> str:
 
 
 def _one_of(name: str, known: Sequence[str]) -> list[float]:
-    return [*(float(name == one) for one in known), float(name not in known)]
+    return [*(float(name == name_) for name_ in known), float(name not in known)]
 
 
 def scaffold_split(
@@ -185,7 +185,7 @@ def scaffold_split(
         members[scaffold].append(place)
     room = [shares[0] * len(smiles), sum(shares[:2]) * len(smiles) - shares[0] * len(smiles)]
     parts: tuple[list[int], ...] = ([], [], [])
-    for _, places in sorted(members.items(), key=lambda one: (-len(one[1]), one[0])):
+    for _, places in sorted(members.items(), key=lambda member: (-len(member[1]), member[0])):
         fitting = (part for part in (0, 1) if len(parts[part]) + len(places) <= room[part] + 1e-9)
         parts[next(fitting, 2)].extend(places)
     return tuple(np.array(sorted(part), dtype=np.intp) for part in parts)

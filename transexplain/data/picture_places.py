@@ -89,15 +89,15 @@ def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
     where = f"row {row} of {printable(column)!r} in {printable(path.name)}"
     try:
         with _READING:
-            found = _reader(path, column).cell(row)
+            cell = _reader(path, column).cell(row)
     except RemoteFileError as error:
         raise ItemError("missing-image", f"cannot read {where}: {error}") from None
     except Exception as error:  # a reader fed hostile bytes may fail in any way at all
         reason = getattr(error, "strerror", None) or printable(str(error))
         raise ItemError("missing-image", f"cannot read {where}: {reason}") from error
-    if not isinstance(found, bytes):
+    if not isinstance(cell, bytes):
         raise ItemError("missing-image", f"{where} holds no picture any more")
-    return found
+    return cell
 
 
 class _Reader:
@@ -126,8 +126,8 @@ class _Reader:
             self._begin(group)
         while self._row < row:
             self._cell, self._row = next(self._batches).column(0), self._row + 1
-        (found,) = contents(self._cell)
-        return found
+        (content,) = contents(self._cell)
+        return content
 
     def _begin(self, group: int) -> None:
         self._batches = self._file.iter_batches(  # one by one: a coded column may be huge

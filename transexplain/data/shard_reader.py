@@ -85,7 +85,9 @@ def _remote_items(
     while some := list(islice(rows, _TOGETHER)):
         # rows that are failures have no content; of a tar or Parquet file a part is read
         wanted = [row["id"] not in unopened and not is_packed(row["content"] or "") for row in some]
-        names = [row["content"] if one else None for row, one in zip(some, wanted, strict=True)]
+        names = [
+            row["content"] if selected else None for row, selected in zip(some, wanted, strict=True)
+        ]
         for row, picture in zip(some, read_ahead(root, names), strict=True):
             yield _item(ref, row, root, opened=row["id"] not in unopened, picture=picture)
 
@@ -106,24 +108,24 @@ class StoredPicture:
 
     def opened(self) -> Any:
         """The picture as `read_shard` gives it; raises ItemError where it cannot be read now."""
-        (one,) = read_shard(self.ref, Shard(index=0, start=self.row, stop=self.row + 1))
-        if isinstance(one, ItemFailure):
-            raise ItemError(one.kind, one.message)
-        return one.content
+        (item,) = read_shard(self.ref, Shard(index=0, start=self.row, stop=self.row + 1))
+        if isinstance(item, ItemFailure):
+            raise ItemError(item.kind, item.message)
+        return item.content
 
 
 def graphs_of(ref: DatasetRef, rows: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Row -> the graph there; rows that hold none, or cannot be read now, have no entry."""
-    found = {}
+    contents = {}
     try:
         for row in rows:
             some = Shard(index=0, start=row, stop=row + 1)
-            for one in read_rows(ref, some, ["content"]):
-                if one["content"] is not None:
-                    found[row] = unpack(one["content"])
+            for item in read_rows(ref, some, ["content"]):
+                if item["content"] is not None:
+                    contents[row] = unpack(item["content"])
     except (DataSourceError, OSError, pa.ArrowException):
-        return found
-    return found
+        return contents
+    return contents
 
 
 def read_rows(
@@ -216,19 +218,19 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     """
     columns = _columns(ref)
     if ref.manifest:
-        found = dict(listed_files.read(snapshot_file(ref)).found)
+        counts = dict(listed_files.read(snapshot_file(ref)).found)
     else:
         metadata = snapshot_rows(ref).schema().metadata or {}
-        found = json.loads(metadata.get(FOUND, b"{}"))
+        counts = json.loads(metadata.get(FOUND, b"{}"))
     if "cluster" in columns:
         clusters = Counter(_cells(ref, "cluster"))
         alone = clusters.pop(None, 0)
-        found["clusters"] = len(clusters) + alone
+        counts["clusters"] = len(clusters) + alone
     if "template" in columns:
         templates = Counter(name for name in _cells(ref, "template") if name is not None)
-        found["templates"] = len(templates)
-        found["single"] = sum(count == 1 for count in templates.values())
-    return found
+        counts["templates"] = len(templates)
+        counts["single"] = sum(count == 1 for count in templates.values())
+    return counts
 
 
 def value_counts(ref: DatasetRef, column: str) -> Counter[str | None]:

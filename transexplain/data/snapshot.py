@@ -120,7 +120,7 @@ def write_rows(
     """
     rows = 0
     schema = SCHEMA
-    for name in (one for one in _FURTHER if one in further):
+    for name in (column for column in _FURTHER if column in further):
         schema = schema.append(pa.field(name, _FURTHER[name]))
     # No statistics: no search by value is made, and they would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
@@ -310,9 +310,9 @@ def _remember(
 def _remembered(pointer: Path) -> tuple[Path, FileFacts] | None:
     """The snapshot that the pointer names, if it is there and whole, and what is known with it."""
     try:
-        digest, found = read_json(pointer.read_text(encoding="ascii"))
-        notes = tuple((name, note) for name, note in found["notes"])
-        facts = FileFacts(notes=notes, label_names=tuple(found["label_names"]))
+        digest, pieces = read_json(pointer.read_text(encoding="ascii"))
+        notes = tuple((name, note) for name, note in pieces["notes"])
+        facts = FileFacts(notes=notes, label_names=tuple(pieces["label_names"]))
         snapshot = pointer.with_name(f"{digest}.parquet")
         return (snapshot, facts) if file_digest(snapshot) == digest else None
     except (OSError, ValueError, TypeError, KeyError):
@@ -321,7 +321,7 @@ def _remembered(pointer: Path) -> tuple[Path, FileFacts] | None:
 
 def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
     remote = iter(info_all([path.url for path in files if isinstance(path, RemotePath)]))
-    now = (RemotePath(one.url, one) for one in remote)
+    now = (RemotePath(file.url, file) for file in remote)
     return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
 
 
@@ -359,11 +359,11 @@ def write_snapshot(
             raise DataSourceError(f"{spec.source!r} holds no rows")
         if ids is not None:
             ids.check(temporary)
-        found = clusters.found() if clusters is not None else None
-        if found is None:
+        clustering = clusters.found() if clusters is not None else None
+        if clustering is None:
             return named_by_digest(temporary, folder)
         with temporary_file(folder) as clustered:
-            write_clusters(temporary, clustered, found)
+            write_clusters(temporary, clustered, clustering)
             return named_by_digest(clustered, folder)
 
 

@@ -29,7 +29,7 @@ _NAME = b"piece"
 
 def rows_of_piece(shard_size: int) -> int:
     """Rows of each piece, so that no piece has rows of two shards: a divisor of the shard's."""
-    divisors = (one for one in range(min(_MOST, shard_size), 0, -1) if shard_size % one == 0)
+    divisors = (size for size in range(min(_MOST, shard_size), 0, -1) if shard_size % size == 0)
     best = next(divisors)
     return best if best >= min(_FEWEST, shard_size) else shard_size
 
@@ -42,7 +42,7 @@ def put_pieces(ref: DatasetRef, shard_size: int, url: str) -> str:
     """
     size = rows_of_piece(shard_size)
     folder = f"{url.rstrip('/')}/{ref.fingerprint}-{size}"
-    known = {one.url for one in under(folder)}
+    known = {file.url for file in under(folder)}
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
         whole, schema = _blocks(file, size), file.schema_arrow
         write_all(

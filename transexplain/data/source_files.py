@@ -44,8 +44,8 @@ def source_files(files: Sequence[AnyPath]) -> tuple[SourceFile, ...]:
 
 def _source_file(path: AnyPath) -> SourceFile:
     if isinstance(path, RemotePath):
-        found = path.described()
-        return SourceFile(path=found.url, sha256="", size=found.size, state=found.state)
+        info = path.described()
+        return SourceFile(path=info.url, sha256="", size=info.size, state=info.state)
     return SourceFile(path=printable(str(path.absolute())), sha256=file_digest(path))
 
 
@@ -101,8 +101,8 @@ def verify(ref: DatasetRef) -> None:
         return  # its pieces are checked when they are read
     path = snapshot_file(ref)
     try:
-        found = path.stat()
-        key = (str(path), found.st_mtime_ns, found.st_size)
+        stat = path.stat()
+        key = (str(path), stat.st_mtime_ns, stat.st_size)
         digest = _known.get(key) or _known.setdefault(key, file_digest(path))
     except OSError as error:
         raise DataSourceError(
@@ -304,7 +304,11 @@ def with_partitions(table: Table, path: object) -> Table:
         return table
 
     def rows(wanted: Sequence[str]) -> Iterator[RawRow]:
-        own = [one for one in wanted if one not in fixed or one in table.columns or table.sparse]
+        own = [
+            column
+            for column in wanted
+            if column not in fixed or column in table.columns or table.sparse
+        ]
         values = {name: value for name, value in fixed.items() if name in wanted}
         for row in table.rows(own):
             yield row if isinstance(row, Problem) else _joined(row, values)

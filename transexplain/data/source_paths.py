@@ -24,14 +24,18 @@ def expand(location: str) -> tuple[AnyPath, ...]:
     if is_url(location):
         if location.endswith("/"):
             return _remote_partitions(location)
-        named = {one.url: one for part in _without_braces(location) for one in matching_paths(part)}
+        named = {
+            path.url: path for part in _without_braces(location) for path in matching_paths(part)
+        }
         return tuple(named[url] for url in sorted(named))
     literal = local_path(location)
     names = [str(literal)] if literal.exists() else _matching(str(literal))
     if literal.is_dir():
         names = [str(path) for path in literal.iterdir() if path.suffix.lower() == ".tar"]
         below = () if names else literal.glob("*=*/**/*")
-        names += [str(one) for one in below if _is_partitioned(one.relative_to(literal).as_posix())]
+        names += [
+            str(path) for path in below if _is_partitioned(path.relative_to(literal).as_posix())
+        ]
         if not names:
             raise DataSourceError(
                 f"{location} is a folder without tars or partitions (label=positive/...); write "
@@ -51,7 +55,7 @@ def expand(location: str) -> tuple[AnyPath, ...]:
 def _remote_partitions(url: str) -> tuple[RemotePath, ...]:
     """The files in the partitions of a folder at a URL."""
     folder = pinned(url)
-    paths = [RemotePath(one.url, one) for one in under(folder)]
+    paths = [RemotePath(file.url, file) for file in under(folder)]
     names = [path.relative_to(folder).as_posix() for path in paths]
     kept = [path for path, name in zip(paths, names, strict=True) if _is_partitioned(name)]
     if not kept:
@@ -77,10 +81,10 @@ def _matching(pattern: str) -> list[str]:
     """Names of existing files; DataSourceError where one that the braces name is not there."""
     names: list[str] = []
     for brace in _without_braces(pattern):
-        found = [brace] if Path(brace).exists() else glob.glob(brace, recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
-        if not found and brace != pattern:
+        matches = [brace] if Path(brace).exists() else glob.glob(brace, recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
+        if not matches and brace != pattern:
             raise DataSourceError(f"no file matches {brace!r}, which {pattern!r} names")
-        names += found
+        names += matches
     return names
 
 
@@ -99,5 +103,7 @@ def _without_braces(pattern: str) -> list[str]:
                 )
             values = [f"{number:0{len(first)}}" for number in numbers]
         # all patterns are alike up to here
-        patterns = [one.replace(braces[0], value, 1) for one in patterns for value in values]
+        patterns = [
+            pattern.replace(braces[0], value, 1) for pattern in patterns for value in values
+        ]
     return patterns

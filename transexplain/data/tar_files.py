@@ -73,7 +73,7 @@ def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         first = list(islice(samples, _PEEK))
         yield Table(
             columns=reader.columns(first),
-            rows=lambda wanted: (reader.row(one, wanted) for one in chain(first, samples)),
+            rows=lambda wanted: (reader.row(sample, wanted) for sample in chain(first, samples)),
             sparse=True,
             usual=_USUAL,
         )
@@ -166,16 +166,16 @@ class _Reader:
 
     def columns(self, first: Sequence[_Sample | Problem]) -> tuple[str, ...]:
         """What follows keys, the fields of .json members, and what every tar has."""
-        found = dict.fromkeys((PICTURE, LABEL, KEY))
-        for one in first:
-            if isinstance(one, _Sample):
-                found |= dict.fromkeys(map(printable, one.members))
+        columns = dict.fromkeys((PICTURE, LABEL, KEY))
+        for sample in first:
+            if isinstance(sample, _Sample):
+                columns |= dict.fromkeys(map(printable, sample.members))
                 try:
                     with reading_row():
-                        found |= dict.fromkeys(map(printable, self._fields(one)))
+                        columns |= dict.fromkeys(map(printable, self._fields(sample)))
                 except ItemError:
                     continue  # told of the item
-        return tuple(found)
+        return tuple(columns)
 
     def row(self, sample: _Sample | Problem, wanted: Sequence[str]) -> RawRow:
         """The cells of an item; a problem with its id where one is wrong."""
@@ -195,14 +195,14 @@ class _Reader:
             return sample.key
         if name in {PICTURE, self._spec.image}:
             return self._picture(sample)
-        found = self._label(sample) if name == LABEL else self._value(sample, name)
-        if found is None and name == self._spec.label:
+        value = self._label(sample) if name == LABEL else self._value(sample, name)
+        if value is None and name == self._spec.label:
             raise ItemError("no-label", f"{sample.key!r} has no label: {name!r} is not there")
-        return found
+        return value
 
     def _label(self, sample: _Sample) -> Any:
-        found = (self._value(sample, name) for name in _LABELS)
-        return next((one for one in found if one is not None), None)
+        labels = (self._value(sample, name) for name in _LABELS)
+        return next((label for label in labels if label is not None), None)
 
     def _value(self, sample: _Sample, name: str) -> Any:
         """The text of a member, or a field of the .json member."""
@@ -219,10 +219,10 @@ class _Reader:
 
     def _parsed(self, sample: _Sample) -> Mapping[str, Any]:
         shown = f"{printable(sample.key)}.{_JSON}"
-        found = parsed(self._read(sample, _JSON))
-        if isinstance(found, Problem):
-            raise ItemError(found.kind, f"{shown}: {found.message}")
-        return found
+        record = parsed(self._read(sample, _JSON))
+        if isinstance(record, Problem):
+            raise ItemError(record.kind, f"{shown}: {record.message}")
+        return record
 
     def _read(self, sample: _Sample, name: str) -> bytes:
         member = sample.members[name]

@@ -63,13 +63,13 @@ class Replay:
             if not threading.main_thread().is_alive():
                 return  # the process is ending
             try:
-                found = compiled(plain, self.examples)
+                step = compiled(plain, self.examples)
                 wanted = _outputs(plain, self.examples)
-                _check(wanted, _outputs(found, self.examples))
+                _check(wanted, _outputs(step, self.examples))
             except Exception as error:  # noqa: BLE001 - compilers raise anything
                 self.warn(f"replayed as traced, for compiling failed: {error}")
                 return
-            ready = [found]
+            ready = [step]
             try:
                 alone = with_value_gradients(plain)
                 if alone is not None:
@@ -77,7 +77,7 @@ class Replay:
                     _check(wanted, _outputs(ready[-1], self.examples))
             except Exception as error:  # noqa: BLE001 - it is one way more to do the same
                 _LOG.info("attention's backward kernel stays as it is: %s", error)
-                ready = [found]
+                ready = [step]
             self._compiled = ready
 
     def use_compiled(self) -> None:
@@ -86,35 +86,35 @@ class Replay:
         if done is None:
             return
         ready: list[Traced] = []
-        for one in done:
+        for part in done:
             try:
-                ready.append(on_device(one, self.examples))
+                ready.append(on_device(part, self.examples))
             except Exception as error:  # noqa: BLE001 - it stays what it is
                 self.warn(f"replayed as traced, for what was compiled fails: {error}")
         if len(ready) > 1:
-            ready.sort(key=lambda one: seconds_of(one, self.examples))
+            ready.sort(key=lambda way: seconds_of(way, self.examples))
         if ready:
             self.traced = ready[0]
 
 
 def seconds_of(traced: Traced, inputs: Sequence[Tensor]) -> float:
     """Of one call of both parts, the fastest of three."""
-    found = []
+    parts = []
     for _ in range(4):  # the first one warms up
         begun = time.perf_counter()
         outputs = traced.begin(*inputs[:-1]).end(inputs[-1])
         outputs[0].flatten()[:1].tolist()  # which waits for a device
-        found.append(time.perf_counter() - begun)
-    return min(found[1:])
+        parts.append(time.perf_counter() - begun)
+    return min(parts[1:])
 
 
 def _outputs(traced: Traced, inputs: Sequence[Tensor]) -> list[Tensor]:
-    return [one.double() for one in traced.begin(*inputs[:-1]).end(inputs[-1])]
+    return [tensor.double() for tensor in traced.begin(*inputs[:-1]).end(inputs[-1])]
 
 
 def _check(wanted: Sequence[Tensor], given: Sequence[Tensor]) -> None:
     """Raise RuntimeError where outputs differ by more than another order of rounding may do."""
-    largest = max(float(one.norm()) for one in wanted)
+    largest = max(float(tensor.norm()) for tensor in wanted)
     for one, other in zip(wanted, given, strict=True):
         if not float((one - other).norm()) <= _ROUNDING * (float(one.norm()) + largest):
             raise RuntimeError("it gives other numbers than what was traced")
@@ -168,8 +168,8 @@ def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
     # Inductor keeps a graph on disk only where it knows the symbols of its sizes; there are none
     known = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     with tracing(TracingContext(known)):
-        found: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))
-    return found
+        function: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))
+    return function
 
 
 def captured(traced: Traced, inputs: Sequence[Tensor]) -> Traced:

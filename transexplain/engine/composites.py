@@ -139,16 +139,16 @@ def parsed_overrides(given: Any) -> tuple[Override, ...]:
     Raises ConfigurationError for a rule that is not known.
     """
     pairs = given.items() if isinstance(given, Mapping) else given
-    found = []
+    words = []
     for entry in pairs:
         if isinstance(entry, Override):
-            found.append(entry)
+            words.append(entry)
             continue
         if isinstance(entry, str) or len(entry) != 2:
             raise ConfigurationError(f"an override is a pair (pattern, rule), not {entry!r}")
         pattern, rule = entry
-        found.append(Override(pattern=str(pattern), rule=linear_rule(rule)))
-    return tuple(found)
+        words.append(Override(pattern=str(pattern), rule=linear_rule(rule)))
+    return tuple(words)
 
 
 def parsed_input_rule(given: str | Mapping[str, Any]) -> InputRule:

@@ -269,10 +269,10 @@ def _through_view(
     seen = call.substituted({id(carrier): probe}).run()
     if call.name == "view_as_real":
         seen = seen[..., :1].expand(seen.shape)  # real and imaginary part are of one item
-    found = tuple(_axis_from(part, axis, items) for part in tensors_in(seen))
+    axes = tuple(_axis_from(part, axis, items) for part in tensors_in(seen))
     if plain and len(_views_seen) < _MOST_CACHED:
-        _views_seen[key] = found
-    return found
+        _views_seen[key] = axes
+    return axes
 
 
 def _probe(carrier: Tensor, axis: ItemAxis, items: int) -> Tensor:

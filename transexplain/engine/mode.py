@@ -251,8 +251,8 @@ class RelevanceMode(TorchFunctionMode):
         sink = recorded(call.carriers[0]).sink
         if sink is not None:
             sinks = call.substituted({id(call.carriers[0]): sink}).run()
-            for one, other in zip(tensors_in(out), tensors_in(sinks), strict=True):
-                record(one).sink = other
+            for tensor, other in zip(tensors_in(out), tensors_in(sinks), strict=True):
+                record(tensor).sink = other
 
     def record_attention(self, weights: Tensor) -> None:
         """Keep an attention map, in the graph."""

@@ -64,11 +64,11 @@ def _columns(gradient: Any) -> tuple[int, int] | None:
     if not any(map(_is_zeros, parts)):
         return None
     marks = [_marked(part, not _is_zeros(part)) for part in parts]
-    found = node.target(marks, *node.args[1:], **node.kwargs)
-    for one in reversed(moved):
-        found = one.target(found, *one.args[1:], **one.kwargs)
-    places = found.any(dim=0).nonzero().flatten().tolist()
-    if not places or len(places) == found.shape[1] or places[-1] - places[0] >= len(places):
+    rows = node.target(marks, *node.args[1:], **node.kwargs)
+    for view in reversed(moved):
+        rows = view.target(rows, *view.args[1:], **view.kwargs)
+    places = rows.any(dim=0).nonzero().flatten().tolist()
+    if not places or len(places) == rows.shape[1] or places[-1] - places[0] >= len(places):
         return None  # nothing to leave out, or in several pieces
     return places[0], places[-1] + 1
 
@@ -76,7 +76,7 @@ def _columns(gradient: Any) -> tuple[int, int] | None:
 def _is_zeros(node: Node) -> bool:
     """Whether a node is made of zeros: created so, and moved or expanded at most."""
     needed = behind([node])
-    kinds = {getattr(one.target, "overloadpacket", None) for one in needed}
+    kinds = {getattr(user.target, "overloadpacket", None) for user in needed}
     return all(map(is_constant, needed)) and kinds <= _ZEROS | _MOVING | {_ATEN.expand}
 
 
@@ -193,13 +193,15 @@ def value_gradient(
     if shared > 1:
         key = key.repeat_interleave(shared, 1)
     mask = None if mask is None else mask.expand(*query.shape[:3], length)
-    found = compute(query, key, gradient, lse, mask, causal, scale)
+    gradients = compute(query, key, gradient, lse, mask, causal, scale)
     if shared > 1:
-        found = found.view(items, heads, shared, length, -1).sum(dim=2)
-    if list(found.stride()) == strides:
-        return found
-    out = torch.empty_strided(found.shape, strides, dtype=found.dtype, device=found.device)
-    return out.copy_(found)
+        gradients = gradients.view(items, heads, shared, length, -1).sum(dim=2)
+    if list(gradients.stride()) == strides:
+        return gradients
+    out = torch.empty_strided(
+        gradients.shape, strides, dtype=gradients.dtype, device=gradients.device
+    )
+    return out.copy_(gradients)
 
 
 @value_gradient.register_fake
@@ -247,8 +249,8 @@ def _by_kernel(
 ) -> Tensor:
     blocks = _seen_from_behind(key.shape[2], query.shape[2], query.device) if causal else None
     with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=4096):
-        found: Tensor = _compiled()(query, key, gradient, lse, mask, scale, blocks)
-    return found
+        gradients: Tensor = _compiled()(query, key, gradient, lse, mask, scale, blocks)
+    return gradients
 
 
 def exchanged(

@@ -42,10 +42,10 @@ class Call:
 
         Some versions of torch give a view of the product's own memory.
         """
-        found: Tensor = self.run_detached()
-        if found._is_view():
-            found = torch.ops.aten._unsafe_view.default(found, found.shape)
-        return found
+        output: Tensor = self.run_detached()
+        if output._is_view():
+            output = torch.ops.aten._unsafe_view.default(output, output.shape)
+        return output
 
     def run_detached(self, *, but: tuple[int, str] | None = None) -> Any:
         """Call the function with its carriers held constant, all `but` one argument.

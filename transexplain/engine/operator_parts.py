@@ -73,10 +73,10 @@ def _layers(
     for layer in range(layers):
         outputs = []
         for way in range(layer * ways, (layer + 1) * ways):
-            states = [one[way] for one in initial]
+            states = [state[way] for state in initial]
             weights = params[way * size : (way + 1) * size]
-            one, ends = _one_way(cell, x, states, weights, bias, steps, bool(way % ways))
-            outputs.append(one)
+            output, ends = _one_way(cell, x, states, weights, bias, steps, bool(way % ways))
+            outputs.append(output)
             last.append(ends)
         x = torch.cat(outputs, dim=-1) if both_ways else outputs[0]
     return x, [torch.stack(ends) for ends in zip(*last, strict=True)]
@@ -94,11 +94,11 @@ def _one_way(
     """One direction of one layer; `steps` is the axis of time."""
     given = F.linear(x, weights[0], weights[2] if bias else None).unbind(steps)
     of_state = [weights[1], weights[3] if bias else None, *weights[4 if bias else 2 :]]
-    found = []
-    for one in reversed(given) if backwards else given:
-        states = cell(one, states, of_state)  # type: ignore[arg-type]
-        found.append(states[0])
-    return torch.stack(found[::-1] if backwards else found, dim=steps), states
+    outputs = []
+    for step in reversed(given) if backwards else given:
+        states = cell(step, states, of_state)  # type: ignore[arg-type]
+        outputs.append(states[0])
+    return torch.stack(outputs[::-1] if backwards else outputs, dim=steps), states
 
 
 def _lstm_cell(given: Tensor, states: Sequence[Tensor], weights: Weights) -> Sequence[Tensor]:
@@ -307,12 +307,12 @@ def arriving(logits: Tensor, at: Sequence[Tensor], seed: Tensor, *, last: bool) 
     """
     if not at:
         return []
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         logits, list(at), seed.to(logits), retain_graph=not last, allow_unused=True
     )
     return [
         torch.zeros_like(tensor) if gradient is None else gradient
-        for tensor, gradient in zip(at, found, strict=True)
+        for tensor, gradient in zip(at, gradients, strict=True)
     ]
 
 

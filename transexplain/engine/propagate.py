@@ -87,8 +87,10 @@ class _Hooks:
         total = torch.zeros(by_expert.shape[1:], dtype=output.dtype, device=output.device)
         for place in range(chosen.shape[1]):
             taken = (chosen[:, place] == numbers).to(output.dtype).unsqueeze(-1)
-            one = (by_expert * taken).sum(0) * weights[:, place, None]
-            total.index_add_(0, every, one.to(output.dtype))  # as experts are summed, rule by rule
+            mixed = (by_expert * taken).sum(0) * weights[:, place, None]
+            total.index_add_(
+                0, every, mixed.to(output.dtype)
+            )  # as experts are summed, rule by rule
         return total
 
 
@@ -146,7 +148,7 @@ class Propagation:
         """
         self.book.start()
         leaves = [self.input_layer] if self.sink is None else [self.input_layer, self.sink]
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             self.logits,
             leaves,
             seed.to(self.logits),
@@ -154,11 +156,11 @@ class Propagation:
             allow_unused=self.sink is not None,
         )
         # an input rule at the first operator may give everything to the sink
-        gradient = torch.zeros_like(self.input_layer) if found[0] is None else found[0]
+        gradient = torch.zeros_like(self.input_layer) if gradients[0] is None else gradients[0]
         out = gradient.double()
         if not self.composite.relevance_form:
             out = out * self.input_layer.detach().double()
-        out = out if self.sink is None or found[1] is None else out + found[1].double()
+        out = out if self.sink is None or gradients[1] is None else out + gradients[1].double()
         return out if self.summed is None else self.summed(out)
 
     def relevance_of(

@@ -114,12 +114,12 @@ class RowRules:
         if own is None or result is None:
             return None
         if node.target in VIEWS:
-            found = self.after_view(own, axis, result)
+            moved = self.after_view(own, axis, result)
         elif node.target in REDUCTIONS:
-            found = _after_reduction(node, axis, len(own))
+            moved = _after_reduction(node, axis, len(own))
         else:
-            found = replace(axis, dim=axis.dim + len(result) - len(own))
-        return found if found and self.of_argument(node, found, argument) == axis else None
+            moved = replace(axis, dim=axis.dim + len(result) - len(own))
+        return moved if moved and self.of_argument(node, moved, argument) == axis else None
 
     def slice_of(self, graph: Graph, node: Node, axis: Axis) -> Node:
         """The row that is read of a tensor with all of them."""
@@ -216,12 +216,12 @@ def with_read_rows(traced: Traced) -> Traced:
 
 def _read(second: GraphModule) -> Read | None:
     """The one row that relevance begins at."""
-    found = set()
+    axes = set()
     for node in second.graph.nodes:
         if _puts_a_row(node):
             _, sizes, _, place = node.args
-            found.add(Read(sizes[0], sizes[1], place % sizes[1]))
-    return found.pop() if len(found) == 1 else None
+            axes.add(Read(sizes[0], sizes[1], place % sizes[1]))
+    return axes.pop() if len(axes) == 1 else None
 
 
 def _puts_a_row(node: Node) -> bool:
@@ -256,17 +256,17 @@ class _Backward:
                 if node.op == "placeholder":
                     given.append(copy)
         self.graph.eliminate_dead_code()
-        found = {}
+        slices = {}
         for place, node in enumerate(given):
             axis = self._read_alone(node)
             if axis is not None:
-                found[place] = axis
-        return self.graph, found
+                slices[place] = axis
+        return self.graph, slices
 
     def _read_alone(self, node: Node) -> Axis | None:
         """The axis at which all users of an input take the row; they read the input then."""
         (user, *others) = node.users or [node]
-        axes = {axis for (one, axis), made in self._slices.items() if made is user}
+        axes = {axis for (source, axis), made in self._slices.items() if made is user}
         if others or len(axes) != 1:
             return None
         user.replace_all_uses_with(node)
@@ -279,7 +279,7 @@ class _Backward:
             made = self.graph.call_function(_ATEN.unsqueeze.default, (row, 1))
             self.rows[node] = made, Axis(1)
             return True
-        arguments = [one for one in node.all_input_nodes if one in self.rows]
+        arguments = [argument for argument in node.all_input_nodes if argument in self.rows]
         if node.op != "call_function" or not arguments or not self._keeps_zeros(node, arguments):
             return False
         axes = {self._result(node, argument) for argument in arguments}
@@ -315,16 +315,18 @@ class _Backward:
             return False
         if axis.flat or keeps_dims(node):
             return False
-        copy = self.graph.node_copy(node, lambda one: own if one is arguments[0] else one)
+        copy = self.graph.node_copy(
+            node, lambda argument: own if argument is arguments[0] else argument
+        )
         self.whole[node] = copy
         return True
 
     def _copy(self, node: Node, axis: Axis) -> Node:
-        def given(one: Node) -> Node:
-            if one in self.rows:
-                return self.rows[one][0]
-            own = self.rules.of_argument(node, axis, one)
-            full = self._with_all_rows(one)
+        def given(argument: Node) -> Node:
+            if argument in self.rows:
+                return self.rows[argument][0]
+            own = self.rules.of_argument(node, axis, argument)
+            full = self._with_all_rows(argument)
             if own is None:
                 return full
             if (full, own) not in self._slices:
@@ -409,25 +411,25 @@ def _write_elsewhere(graph: Graph) -> None:
 
 def _needed_of_one_row(graph: Graph, rules: RowRules) -> dict[Node, Axis]:
     """The nodes of which nobody needs more than the row, and where it stands."""
-    found: dict[Node, Axis] = {}
+    needed: dict[Node, Axis] = {}
     for node in reversed(graph.nodes):
-        axes = {_needed_by(user, node, found, rules) for user in node.users}
+        axes = {_needed_by(user, node, needed, rules) for user in node.users}
         if len(axes) == 1 and None not in axes and _row_by_row(node):
             (axis,) = axes
             assert axis is not None
             if _can_be_narrow(node, axis, rules):
-                found[node] = axis
+                needed[node] = axis
     # of a norm that is needed in full, what it gives is made in full
     return {
         node: axis
-        for node, axis in found.items()
-        if node.target is not operator.getitem or node.args[0] in found
+        for node, axis in needed.items()
+        if node.target is not operator.getitem or node.args[0] in needed
     }
 
 
-def _needed_by(user: Node, node: Node, found: Mapping[Node, Axis], rules: RowRules) -> Axis | None:
-    if user in found:
-        return rules.of_argument(user, found[user], node)
+def _needed_by(user: Node, node: Node, needed: Mapping[Node, Axis], rules: RowRules) -> Axis | None:
+    if user in needed:
+        return rules.of_argument(user, needed[user], node)
     return rules.reads(user) if user.args and user.args[0] is node else None
 
 
@@ -443,7 +445,9 @@ def _row_by_row(node: Node) -> bool:
 
 def _can_be_narrow(node: Node, axis: Axis, rules: RowRules) -> bool:
     """Whether the rows of the result are made from the same rows of an argument."""
-    return any(rules.of_argument(node, axis, one) is not None for one in node.all_input_nodes)
+    return any(
+        rules.of_argument(node, axis, argument) is not None for argument in node.all_input_nodes
+    )
 
 
 def _narrowed(
@@ -456,11 +460,13 @@ def _narrowed(
 ) -> Node:
     axis = rows[node]
 
-    def given(one: Node) -> Node:
-        own = rules.of_argument(node, axis, one)
+    def given(argument: Node) -> Node:
+        own = rules.of_argument(node, axis, argument)
         if own is None:
-            return whole[one]
-        return narrow[one] if one in narrow else rules.slice_of(graph, whole[one], own)
+            return whole[argument]
+        return (
+            narrow[argument] if argument in narrow else rules.slice_of(graph, whole[argument], own)
+        )
 
     copy = graph.node_copy(node, given)
     copy.meta = {}

@@ -222,7 +222,7 @@ def _denominators(
         total = z if at.bias is None else z - at.bias
         sizes = at.apply(x.abs(), at.weight.abs())
         both = [(sizes + total).div_(2), *([(total - sizes).div_(2)] if rule.beta else [])]
-        return [(one, one) for one in both]
+        return [(operand, operand) for operand in both]
     above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
     return [
         (at.apply(x.clamp(min=0), of_plus), at.apply(x.clamp(max=0), of_minus))
@@ -291,10 +291,10 @@ def activation(mode: RelevanceMode, call: Call) -> Any:
     rules.check_one_argument(mode, call)
     if rules.is_scale(call):
         return mark_reduced(call.run_detached())
-    found = function_of(call.argument(0, "input", None)).then(
+    composed = function_of(call.argument(0, "input", None)).then(
         call.elementwise(), gate=operator_of(call.name).gate
     )
-    return mark_function(_passed_to(call, found.root), found)
+    return mark_function(_passed_to(call, composed.root), composed)
 
 
 def softmax(mode: RelevanceMode, call: Call) -> Any:
@@ -379,16 +379,16 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     biases of linear operators; nor does the mean of a norm.
     """
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = rules.sum_of(mode, call)
+    total = rules.sum_of(mode, call)
     both = mode.carries(left) and mode.carries(right)
-    if both and found is not None:
-        return mark_function(_passed_to(call, found.root), found)
+    if both and total is not None:
+        return mark_function(_passed_to(call, total.root), total)
     # x - mean(x), the beginning of a norm written out: the mean takes nothing
     if both and is_reduced_from(right, left):
         return _passed_to(call, left)
     carrier, other = (left, right) if mode.carries(left) else (right, left)
     if not both and (mode.books.in_encoder or not isinstance(other, Tensor)):
-        return mark_function(_passed_to(call, carrier), found)
+        return mark_function(_passed_to(call, carrier), total)
     signs = rules.signs(call)
     # the operator is about to write into its first argument
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
@@ -396,7 +396,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     how = ChefersSetting(mode.chefer, mode.items, mode.books.at("sum", None))
     out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, how)
     rules.note_difference(call, out)
-    return mark_function(_written(call, out), found)
+    return mark_function(_written(call, out), total)
 
 
 def _scaled(mode: RelevanceMode, operand: Tensor, sign: float) -> Tensor:
@@ -411,11 +411,11 @@ def _scaled(mode: RelevanceMode, operand: Tensor, sign: float) -> Tensor:
 def product(mode: RelevanceMode, call: Call) -> Any:
     """A scale or a gate takes nothing, one function passes on, two signals take half each."""
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = rules.product_of(mode, call)
+    product = rules.product_of(mode, call)
     if not (mode.carries(left) and mode.carries(right)):
-        return mark_function(passed(mode, call), found)
-    if found is not None:
-        return mark_function(_passed_to(call, found.root), found)
+        return mark_function(passed(mode, call), product)
+    if product is not None:
+        return mark_function(_passed_to(call, product.root), product)
     gates = [is_gate(left), is_gate(right)]
     if sum(gates) == 1:
         return _passed_to(call, right if gates[0] else left)
@@ -424,12 +424,12 @@ def product(mode: RelevanceMode, call: Call) -> Any:
 
 def division(mode: RelevanceMode, call: Call) -> Any:
     """By a constant or a scale: relevance stays with the numerator."""
-    above, below, found = rules.quotient_of(mode, call)
+    above, below, quotient = rules.quotient_of(mode, call)
     if not mode.carries(below) or (mode.carries(above) and rules.is_normaliser(above, below)):
-        return mark_function(_passed_to(call, above), None if mode.carries(below) else found)
-    if found is None:
+        return mark_function(_passed_to(call, above), None if mode.carries(below) else quotient)
+    if quotient is None:
         raise mode.refusal(call, "the denominator carries relevance")
-    return mark_function(_passed_to(call, found.root), found)
+    return mark_function(_passed_to(call, quotient.root), quotient)
 
 
 def attention(mode: RelevanceMode, call: Call) -> Any:

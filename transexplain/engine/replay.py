@@ -86,15 +86,15 @@ class ReplayedPropagation:
         items = self.book.items
         whole = torch.zeros(self.step.shape, dtype=torch.float64)
         whole[:items] = seed
-        found = self.begun.end(whole.to(self.step.device))
+        tensors = self.begun.end(whole.to(self.step.device))
         self.book.start()
         if self.step.amplifies:
-            self.book.amplified_by(found[_AMPLIFICATION][:items])
+            self.book.amplified_by(tensors[_AMPLIFICATION][:items])
         for (entry, kind, site), values in zip(
-            self.step.sites, found[_AMPLIFICATION + self.step.amplifies :], strict=True
+            self.step.sites, tensors[_AMPLIFICATION + self.step.amplifies :], strict=True
         ):
             self.book.add(entry, kind, site, values[:items])
-        return found[_RELEVANCE][:items]
+        return tensors[_RELEVANCE][:items]
 
     def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
         """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
@@ -122,7 +122,7 @@ def traced_step(
 
     Raises UntraceableError where a shape depends on numbers that the model computes.
     """
-    found: list[tuple[tuple[tuple[Entry, str, int], ...], bool, bool]] = []
+    bookings: list[tuple[tuple[tuple[Entry, str, int], ...], bool, bool]] = []
 
     def step(*given: Tensor) -> Sequence[Tensor]:
         *tensors, seed = given
@@ -132,14 +132,14 @@ def traced_step(
         )
         relevance = passes.relevance(seed, last=True)
         amplified, booked = passes.book.amplified_most, passes.book.sites
-        found[:] = [(tuple(booked), amplified is not None, passes.cut_softmax)]
+        bookings[:] = [(tuple(booked), amplified is not None, passes.cut_softmax)]
         most = () if amplified is None else (amplified,)
         return [passes.logits.detach(), relevance, *most, *booked.values()]
 
     tensors = list(inputs.values())
     seed = torch.ones(shape, dtype=torch.float64, device=tensors[0].device)
     graph = traced(step, [*tensors, seed])
-    ((sites, amplifies, cut_softmax),) = found
+    ((sites, amplifies, cut_softmax),) = bookings
     return TracedStep(
         traced=graph,
         composite=composite,
@@ -322,10 +322,12 @@ class TensorFunction:
 def _kinds(tensors: Sequence[Tensor]) -> Hashable:
     """Shapes and types, the device, and whether it computes in mixed precision."""
     device = tensors[0].device
-    found = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-    return found, device, torch.is_autocast_enabled(device.type)
+    shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+    return shapes, device, torch.is_autocast_enabled(device.type)
 
 
 def positions_of(work: Step | TensorFunction) -> int:
     """B * T; of pictures B * H, or more."""
-    return max(one[..., 0].numel() if one.dim() > 2 else one.numel() for one in work.given)
+    return max(
+        tensor[..., 0].numel() if tensor.dim() > 2 else tensor.numel() for tensor in work.given
+    )

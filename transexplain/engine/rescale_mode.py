@@ -33,9 +33,9 @@ def pair(out: Any, reference: Any) -> Any:
     What has no graph and is the same at the reference is a constant, and stays unmarked (it may
     belong to the model).
     """
-    for one, other in zip(tensors_in(out), tensors_in(reference), strict=True):
-        if one.requires_grad or not (one is other or torch.equal(one, other)):
-            record(one).reference = other
+    for tensor, other in zip(tensors_in(out), tensors_in(reference), strict=True):
+        if tensor.requires_grad or not (tensor is other or torch.equal(tensor, other)):
+            record(tensor).reference = other
     return out
 
 
@@ -175,7 +175,7 @@ class RescaleMode(TorchFunctionMode):
             if tensor.requires_grad and reference is None:
                 why = "what it reads was computed by scripted or compiled code"
                 raise self.refusal(call, why)
-            fixed = not tensor.requires_grad and not any(tensor is one for one in written)
+            fixed = not tensor.requires_grad and not any(tensor is target for target in written)
             if fixed and reference is not None:
                 why = "a mask, an index or a constant that it reads differs at the reference"
                 raise self.refusal(call, why)
@@ -216,8 +216,8 @@ class Rescaled:
             (N, ...) float64; sums to sum_c seed_c (logit_c - logit_c at the reference), per item.
         """
         seeded = seed.to(self.logits)
-        (found,) = torch.autograd.grad(self.logits, self.input_layer, seeded, retain_graph=True)
-        return found.double() * self.difference
+        (gradient,) = torch.autograd.grad(self.logits, self.input_layer, seeded, retain_graph=True)
+        return gradient.double() * self.difference
 
 
 def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str) -> Rescaled:
@@ -234,11 +234,11 @@ def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str
     """
     mode = RescaleMode(rules_of_form("rescale"), values, reference, method)
     with torch.enable_grad(), mode:
-        found = forward(mode)
+        outputs = forward(mode)
     if mode.input_tensor is None:
         raise EngineError("the model's forward never reached the input layer; choose another `at`")
-    shadow = shadow_of(found)
-    logits = found if shadow is None else shadow
+    shadow = shadow_of(outputs)
+    logits = outputs if shadow is None else shadow
     there = reference_of(logits)
     if not logits.requires_grad:
         raise EngineError(

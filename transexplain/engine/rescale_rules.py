@@ -226,8 +226,8 @@ def softmax(mode: RescaleMode, call: Call, other: Call) -> Any:
     sides = (x.detach(), reference)
     mean = _logarithmic_mean(*(torch.log_softmax(side.to(dtype), dim) for side in sides))
     log = call.name == "log_softmax"
-    found = SoftmaxMultiplier.apply(x, call.run_detached, mean, dim, log)
-    return pair(found, other.run())
+    multiplied = SoftmaxMultiplier.apply(x, call.run_detached, mean, dim, log)
+    return pair(multiplied, other.run())
 
 
 def _logarithmic_mean(log_one: Tensor, log_two: Tensor) -> Tensor:
@@ -270,12 +270,12 @@ def winner(call: Call, other: Call, *, largest: bool) -> Any:
         out = replace(call, carriers=()).substituted({id(x): own}).run()
         at_reference = replace(call, carriers=()).substituted({id(x): theirs}).run()
     value, value_there = (
-        found if isinstance(found, Tensor) else found[0] for found in (out, at_reference)
+        value if isinstance(value, Tensor) else value[0] for value in (out, at_reference)
     )
-    found = Winner.apply(x, (own, theirs, value, value_there), largest)
+    winner = Winner.apply(x, (own, theirs, value, value_there), largest)
     if isinstance(out, Tensor):
-        return pair(found, at_reference.detach())
-    return pair(type(out)((found, *out[1:])), (value_there.detach(), *at_reference[1:]))
+        return pair(winner, at_reference.detach())
+    return pair(type(out)((winner, *out[1:])), (value_there.detach(), *at_reference[1:]))
 
 
 def ordered(mode: RescaleMode, call: Call, other: Call) -> Any:
@@ -337,9 +337,9 @@ def division(mode: RescaleMode, call: Call, other: Call) -> Any:
     reference = reference_of(below) if isinstance(below, Tensor) else None
     if reference is None:
         return linear(mode, call, other)
-    one, two = wide(below.detach()), wide(reference)
+    value, two = wide(below.detach()), wide(reference)
     # the mean of both reciprocals, whose difference is -d / (y y')
-    rate = Multiplied.apply(below, lambda: (1 / one + 1 / two) / 2, -1 / (one * two))
+    rate = Multiplied.apply(below, lambda: (1 / value + 1 / two) / 2, -1 / (value * two))
     between = _between(above) if isinstance(above, Tensor) else above
     return _with_values(between * rate, call, other)
 
@@ -356,8 +356,8 @@ def activation(mode: RescaleMode, call: Call, other: Call) -> Any:
     value, reference = call.out_of_place().run_detached(), other.out_of_place().run()
     if value.shape != x.shape or x.is_complex():
         raise mode.refusal(call, "it is no function of single real numbers")
-    found = Multiplied.apply(x, lambda: value, _quotient(call, x, value, reference))
-    return pair(call.written(found), other.written(reference))
+    multiplied = Multiplied.apply(x, lambda: value, _quotient(call, x, value, reference))
+    return pair(call.written(multiplied), other.written(reference))
 
 
 def scale(mode: RescaleMode, call: Call, other: Call) -> Any:
@@ -437,8 +437,8 @@ def _half_way(call: Call, other: Call) -> Any:
 
 def _with_values(graph: Tensor, call: Call, other: Call) -> Any:
     """The operator's own values in the place of `graph`'s."""
-    found = Instead.apply(graph, call.out_of_place().run_detached)
-    return pair(call.written(found), other.written(other.out_of_place().run()))
+    output = Instead.apply(graph, call.out_of_place().run_detached)
+    return pair(call.written(output), other.written(other.out_of_place().run()))
 
 
 def _quotient(call: Call, x: Tensor, value: Tensor, reference: Tensor) -> Tensor:

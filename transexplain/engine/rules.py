@@ -227,17 +227,17 @@ def activation(mode: RelevanceMode, call: Call) -> Any:
     if is_scale(call):
         return constant_scale(mode, call)
     x, function = call.argument(0, "input", None), call.elementwise()
-    found = function_of(x).then(function, gate=operator_of(call.name).gate)
+    composed = function_of(x).then(function, gate=operator_of(call.name).gate)
     if mode.composite.activation == "gradient":
         # f(0) of this operator alone: under plain gradients each operator stands for itself
         alone = function_of(x.detach()).then(function)
         at_zero = alone.at_zero() if alone.finite else 0.0
         out = mode.books.measured("activation", call.with_function(function), at_zero=at_zero)
         return x.copy_(out) if call.in_place else out
-    if not found.finite:
+    if not composed.finite:
         raise mode.refusal(call, "it is not finite at 0")
-    out = one_function(mode, found, lambda: function(x.detach()))
-    return mark_function(x.copy_(out), found) if call.in_place else out
+    out = one_function(mode, composed, lambda: function(x.detach()))
+    return mark_function(x.copy_(out), composed) if call.in_place else out
 
 
 def bounded(mode: RelevanceMode, call: Call) -> bool:
@@ -276,7 +276,7 @@ def one_function(mode: RelevanceMode, function: Function, compute: Callable[[], 
 
 def add(mode: RelevanceMode, call: Call) -> Any:
     """Sums pass relevance by value; an added constant is booked."""
-    found = sum_of(mode, call)
+    total = sum_of(mode, call)
     out = call.run()
     sides = (call.argument(0, "input", None), call.argument(1, "other", None))
     for operand, sign in zip(sides, signs(call), strict=True):
@@ -284,7 +284,7 @@ def add(mode: RelevanceMode, call: Call) -> Any:
             out = hidden_by(operand, out)
             mode.books.constant(out, operand, "sum", scale=sign)
     note_difference(call, out)
-    return mark_function(out, found)
+    return mark_function(out, total)
 
 
 def hidden_by(mask: Any, scores: Tensor) -> Tensor:
@@ -314,8 +314,8 @@ def sum_of(mode: RelevanceMode, call: Call) -> Function | None:
 
 def negation(_: RelevanceMode, call: Call) -> Any:
     """Linear: the gradient is the rule."""
-    found = function_of(call.argument(0, "input", None)).then(torch.neg)
-    return mark_function(call.run(), found)
+    composed = function_of(call.argument(0, "input", None)).then(torch.neg)
+    return mark_function(call.run(), composed)
 
 
 def product(mode: RelevanceMode, call: Call) -> Any:
@@ -323,17 +323,17 @@ def product(mode: RelevanceMode, call: Call) -> Any:
     what remains is a product of two signals: half to each, or the measured plain gradient.
     """
     left, right = call.argument(0, "input", None), call.argument(1, "other", None)
-    found = product_of(mode, call)
+    product = product_of(mode, call)
     gates = [factor for factor in (left, right) if is_gate(factor)]
     if not (mode.carries(left) and mode.carries(right)):
-        out = mark_function(call.run(), found)
+        out = mark_function(call.run(), product)
         return mark_gate(out) if gates else out
     if call.in_place:
         return _written_back(mode, call, left, right)
     if mode.composite.product == "gradient":
         return mode.books.measured("product", call)
-    if found is not None:
-        return one_function(mode, found, call.run_detached)
+    if product is not None:
+        return one_function(mode, product, call.run_detached)
     if len(gates) == 1:
         return mark_function(call.substituted({id(gates[0]): gates[0].detach()}).run(), None)
     return mark_function(halved(call), None)
@@ -376,16 +376,16 @@ def halved(call: Call) -> Any:
 
 def division(mode: RelevanceMode, call: Call) -> Any:
     """Division by a constant is a scale; functions of one carrier are one function."""
-    above, below, found = quotient_of(mode, call)
+    above, below, quotient = quotient_of(mode, call)
     if not mode.carries(below):
-        return mark_function(call.run(), found)
+        return mark_function(call.run(), quotient)
     if mode.composite.activation == "gradient":
         return mode.books.measured("product", call)
     if is_normaliser(above, below):
         return call.substituted({id(below): below.detach()}).run()
-    if found is None or not found.finite or call.in_place:
+    if quotient is None or not quotient.finite or call.in_place:
         raise mode.refusal(call, "the denominator carries relevance")
-    return one_function(mode, found, call.run_detached)
+    return one_function(mode, quotient, call.run_detached)
 
 
 def is_normaliser(above: Any, below: Tensor) -> bool:

@@ -111,7 +111,7 @@ class Steps:
             if begun is None:
                 return list(work.function(*work.examples))
             # the next replay writes over what this one gave
-            return [one.clone() for one in begun.end(work.examples[-1])]
+            return [tensor.clone() for tensor in begun.end(work.examples[-1])]
 
     @contextmanager
     def _run_of(self, work: Step | TensorFunction) -> Iterator["_StepRun"]:
@@ -129,8 +129,8 @@ class Steps:
 
     def ran(self) -> tuple[str, ...]:
         """How steps ran since the last call: some of compiled, eager, replayed."""
-        found, self._ran = self._ran, set()
-        return tuple(sorted(found))
+        ran, self._ran = self._ran, set()
+        return tuple(sorted(ran))
 
     def buckets(self, device: str) -> bool:
         """Whether batches on this device, such as `cuda:0`, shall come in few shapes."""
@@ -138,12 +138,12 @@ class Steps:
 
     def refusals(self) -> list[str]:
         """Why steps that recurred were left to eager code."""
-        return [one.refused for one in self._kept.values() if one.refused]
+        return [history.refused for history in self._kept.values() if history.refused]
 
     def forget(self) -> bool:
         """Give back the memory of all traces: somebody else needs it; whether there were any."""
         with self._lock:
-            some = any(one.traces for one in self._kept.values())
+            some = any(history.traces for history in self._kept.values())
             self._kept.clear()
         return some
 
@@ -175,11 +175,11 @@ class Steps:
         if weights != self._weights:
             self._kept.clear()
             self._weights = weights
-        found = self._kept.setdefault(work.key, _History())
+        history = self._kept.setdefault(work.key, _History())
         self._kept.move_to_end(work.key)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return found
+        return history
 
 
 @dataclass(slots=True)
@@ -234,30 +234,34 @@ class _StepRun:
 
     def record(self, seconds: float) -> None:
         """Note how long it took: it says whether replays are worth it."""
-        found, replayed = self.found, self.kind != "eager"
-        if found is None:
+        history, replayed = self.found, self.kind != "eager"
+        if history is None:
             return
         name = "replayed" if replayed else "eager"
-        found.fastest[name] = min(seconds, found.fastest.get(name, seconds))
-        found.eager += 0.0 if replayed else seconds
-        found.replayed += seconds if replayed else 0.0
-        found.replays += replayed
-        slower = found.fastest.get("replayed", 0.0) > found.fastest.get("eager", seconds)
+        history.fastest[name] = min(seconds, history.fastest.get(name, seconds))
+        history.eager += 0.0 if replayed else seconds
+        history.replayed += seconds if replayed else 0.0
+        history.replays += replayed
+        slower = history.fastest.get("replayed", 0.0) > history.fastest.get("eager", seconds)
         will_be_compiled = self.work.device.type in self.steps.compiling
-        if found.replays == _TIMED and slower and not will_be_compiled:
-            found.refused, found.traces = "a replay is not faster", []
+        if history.replays == _TIMED and slower and not will_be_compiled:
+            history.refused, history.traces = "a replay is not faster", []
 
 
 def _addresses(module: nn.Module) -> tuple[int, ...]:
     """Where the weights are: their values may change in place, for a trace reads them there."""
-    return tuple(one.data_ptr() for kind in (module.parameters(), module.buffers()) for one in kind)
+    return tuple(
+        tensor.data_ptr() for kind in (module.parameters(), module.buffers()) for tensor in kind
+    )
 
 
 def _has_hooks(module: nn.Module) -> bool:
     """Whether something else watches the module (or moves it): a replay would not call it."""
     return any(
-        one._forward_hooks or one._forward_pre_hooks or hasattr(one, "_hf_hook")  # of accelerate
-        for one in module.modules()
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or hasattr(layer, "_hf_hook")  # of accelerate
+        for layer in module.modules()
     )
 
 

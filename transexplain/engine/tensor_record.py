@@ -92,8 +92,8 @@ _EMPTY = TensorRecord()  # the record of tensors without a record; read only
 
 def recorded(tensor: Tensor) -> TensorRecord:
     """What is known of `tensor`, for reading."""
-    found: TensorRecord = getattr(tensor, _ATTRIBUTE, _EMPTY)
-    return found
+    record: TensorRecord = getattr(tensor, _ATTRIBUTE, _EMPTY)
+    return record
 
 
 def record(tensor: Tensor) -> TensorRecord:
@@ -167,8 +167,8 @@ class Function:
 
 def function_of(tensor: Tensor) -> Function:
     """What `tensor` is a function of: what was noted, else of itself."""
-    found = recorded(tensor).function
-    return Function(tensor, _points(tensor.dim())) if found is None else found
+    function = recorded(tensor).function
+    return Function(tensor, _points(tensor.dim())) if function is None else function
 
 
 @cache

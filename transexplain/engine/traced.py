@@ -24,14 +24,14 @@ from transexplain.errors import EngineError
 
 def behind(nodes: Iterable[Node]) -> dict[Node, None]:
     """What `nodes` are computed from, these included."""
-    found: dict[Node, None] = {}
+    earlier: dict[Node, None] = {}
     ahead = list(nodes)
     while ahead:
         node = ahead.pop()
-        if node not in found:
-            found[node] = None
+        if node not in earlier:
+            earlier[node] = None
             ahead.extend(node.all_input_nodes)
-    return found
+    return earlier
 
 
 def targets(node: Node) -> Iterator[Node]:
@@ -56,8 +56,8 @@ def memory(node: Node) -> Node:
 def is_computed_number(graph: GraphModule, node: Node) -> bool:
     """Whether a node is computed from weights or from pixels: a mask in floats is from neither."""
     return _is_float(node) and any(
-        _is_weight(graph, one) or (one.op == "placeholder" and _is_float(one))
-        for one in behind([node])
+        _is_weight(graph, earlier) or (earlier.op == "placeholder" and _is_float(earlier))
+        for earlier in behind([node])
     )
 
 
@@ -84,7 +84,7 @@ def settle_shapes(graph: GraphModule) -> None:
     settled = []
     for node in deciding:
         needed = behind([node])
-        places = {memory(one) for one in needed}
+        places = {memory(place) for place in needed}
         # somebody else may write into what it is computed from
         alone = all(place not in places or writer in needed for writer, place in written)
         if alone and all(map(is_constant, needed)):
@@ -203,8 +203,8 @@ class Begun:
     def end(self, last: Tensor) -> tuple[Tensor, ...]:
         """All outputs, for one value of the last input."""
         with torch.no_grad():
-            found = self.traced.second(*self.needed, last)
-        every = {**self.outputs, **dict(zip(self.traced.late, found, strict=True))}
+            outputs = self.traced.second(*self.needed, last)
+        every = {**self.outputs, **dict(zip(self.traced.late, outputs, strict=True))}
         return tuple(every[place] for place in sorted(every))
 
 
@@ -279,7 +279,7 @@ def _deciding(func: Any, args: tuple[Any, ...]) -> list[Tensor]:
     if func is not torch.ops.aten.index.Tensor:
         return [argument for argument in args if isinstance(argument, Tensor)]
     masks = (torch.bool, torch.uint8)  # as many as there are indices, whatever these are
-    return [one for one in args[1] if one is not None and one.dtype in masks]
+    return [index for index in args[1] if index is not None and index.dtype in masks]
 
 
 _READING = frozenset({torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default})
@@ -305,11 +305,11 @@ def _depending(
     graph: torch.fx.GraphModule, on: Sequence[torch.fx.Node]
 ) -> dict[torch.fx.Node, None]:
     """The nodes that are computed from `on`, these included, in order."""
-    found = dict.fromkeys(on)
+    dependent = dict.fromkeys(on)
     for node in graph.graph.nodes:
-        if any(one in found for one in node.all_input_nodes):
-            found[node] = None
-    return found
+        if any(argument in dependent for argument in node.all_input_nodes):
+            dependent[node] = None
+    return dependent
 
 
 def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
@@ -324,14 +324,16 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
     _refuse_shapes_of_numbers(graph, guards[len(seen.values) :], moving)
     kept = [(guard, value) for guard, value in zip(guards, read, strict=True) if guard in moving]
     after = [node for node in late if node not in (last, end)]
-    needed = dict.fromkeys(one for node in after for one in node.all_input_nodes if one not in late)
+    needed = dict.fromkeys(
+        argument for node in after for argument in node.all_input_nodes if argument not in late
+    )
     again = _made_again(graph, needed)
     needed = {node: None for node in needed if node not in again}
     after = [*again, *after]
-    early = [place for place, one in enumerate(given) if one not in late]
-    afterwards = [place for place, one in enumerate(given) if one in late]
+    early = [place for place, output in enumerate(given) if output not in late]
+    afterwards = [place for place, output in enumerate(given) if output in late]
     before = [node for node in graph.graph.nodes if node not in late and node is not end]
-    read_again = [one for one, _ in kept]
+    read_again = [kept_node for kept_node, _ in kept]
     return Traced(
         check=_part(graph, [], _needed_for(read_again, inputs[:-1], before), read_again),
         first=_part(graph, [], before, [*(given[place] for place in early), *needed]),
@@ -357,23 +359,23 @@ def _made_again(
     The second part makes them itself: they would be stored in full between the parts.
     """
     written = {memory(target) for node in graph.graph.nodes for target in targets(node)}
-    found: dict[torch.fx.Node, None] = {}
+    constants: dict[torch.fx.Node, None] = {}
     for node in needed:
         own = behind([node])
-        if all(map(is_constant, own)) and not any(memory(one) in written for one in own):
-            found.update(own)
-    return {node: None for node in graph.graph.nodes if node in found}
+        if all(map(is_constant, own)) and not any(memory(argument) in written for argument in own):
+            constants.update(own)
+    return {node: None for node in graph.graph.nodes if node in constants}
 
 
 def _needed_for(
     wanted: Sequence[torch.fx.Node], inputs: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
 ) -> list[torch.fx.Node]:
     """Those of `nodes` that `wanted` are computed from, and all inputs, in order."""
-    found = dict.fromkeys([*inputs, *behind(wanted)])
-    places = {memory(node) for node in found}
+    needed = dict.fromkeys([*inputs, *behind(wanted)])
+    places = {memory(node) for node in needed}
     if any(memory(target) in places for node in nodes for target in targets(node)):
         return list(nodes)  # what is written in place is needed where nobody names it
-    return [node for node in nodes if node in found]
+    return [node for node in nodes if node in needed]
 
 
 def _refuse_shapes_of_numbers(
@@ -393,11 +395,11 @@ def _written(
     nodes: Sequence[torch.fx.Node], given: Mapping[torch.fx.Node, None]
 ) -> list[torch.fx.Node]:
     """Those of `given` that `nodes` write into; raises where another would see it."""
-    found = dict.fromkeys(target for node in nodes for target in targets(node) if target in given)
-    for one in found:
+    reached = dict.fromkeys(target for node in nodes for target in targets(node) if target in given)
+    for one in reached:
         if any(other is not one and memory(other) is memory(one) for other in given):
             raise UntraceableError(f"the backward pass writes into a view of {one}")
-    return list(found)
+    return list(reached)
 
 
 def _part(

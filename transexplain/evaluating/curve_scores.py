@@ -57,7 +57,9 @@ class PerturbedLogits:
     def of(cls, model: LoadedModel, encoded: Sequence[Encoded], join: Join, beat: Beat) -> Self:
         """Encode once, run the unperturbed items once."""
         items = enumerate(encoded)
-        parts = tuple(part for number, one in items for part in _window_parts(number, one, join))
+        parts = tuple(
+            part for number, entry in items for part in _window_parts(number, entry, join)
+        )
         given = [part.encoded for part in parts]
         batches = tuple(tuple(rows) for rows in batches_of(model, given, _AT_ONCE))
         logits: dict[int, Array] = {}
@@ -96,7 +98,7 @@ class PerturbedLogits:
 
     def features(self, over: Over) -> list[NDArray[np.int64]]:
         """Per item (T,) which of its features a position belongs to, -1: always there."""
-        return [owners_of(one, over) for one in self.encoded]
+        return [owners_of(entry, over) for entry in self.encoded]
 
     def ask(self, masks: Sequence[Masks | None], baseline: Baseline, over: Over) -> list[Array]:
         """The logits of every item where the features in its masks are present.
@@ -112,7 +114,7 @@ class PerturbedLogits:
         """
         classes = range(len(self.model.classes))
         counts = [0 if mask is None else len(mask) for mask in masks]
-        found = [np.zeros((count, len(classes))) for count in counts]
+        sums = [np.zeros((count, len(classes))) for count in counts]
         owners = self.features(over)
         for rows in self.batches:
             wanted = [row for row in rows if counts[self.parts[row].owner]]
@@ -135,8 +137,8 @@ class PerturbedLogits:
                 requested.append(_of_part(mask, part, owners[part.owner], own, self.encoded))
             answers = presence.logits_of(range(len(parts)), requested)
             for part, answer in zip(parts, answers, strict=True):
-                found[part.owner] += part.weight * answer
-        return found
+                sums[part.owner] += part.weight * answer
+        return sums
 
 
 def _perturbed_logits(model: LoadedModel, parts: Sequence[_Part], rows: Sequence[int]) -> Array:
@@ -213,7 +215,7 @@ def curve_scores(
     """
     curves = [(spec, curve_of(spec)) for spec in specs]
     for place in dict.fromkeys((curve.baseline, curve.over) for _, curve in curves):
-        some = [(spec, one) for spec, one in curves if (one.baseline, one.over) == place]
+        some = [(spec, curve) for spec, curve in curves if (curve.baseline, curve.over) == place]
         wanted = [
             (entry, [pair for pair in some if measures(pair[0], entry[2].item.index)])
             for entry in entries
@@ -264,13 +266,13 @@ def _of_place(
     joined = [np.concatenate(masks) if masks else None for masks in requested]
     answers = _answers(questions, joined, baseline, over)
     for (row, label, case), name, curve, part in wanted:
-        found = answers[row]
+        logits = answers[row]
         index = case.label if curve.of == "label" else case.attribution.class_index
         assert index is not None
         scored = (
-            unmeasured(found)
-            if isinstance(found, str)
-            else curve.score(case.logits, found[part], index)
+            unmeasured(logits)
+            if isinstance(logits, str)
+            else curve.score(case.logits, logits[part], index)
         )
         yield score_of(label, name, case, scored)
 
@@ -294,8 +296,8 @@ def feature_weights(case: Case, owner: Owner, over: Over = "tokens") -> Array:
         relevance = np.asarray(case.attribution.relevance, dtype=np.float64)
         return upsampled(relevance, grid.height, grid.width).reshape(-1)
     count = int(owner.max(initial=-1)) + 1
-    found = np.bincount(owner[owner >= 0], weights=case.relevance, minlength=count)
-    return np.asarray(found, dtype=np.float64)
+    sums = np.bincount(owner[owner >= 0], weights=case.relevance, minlength=count)
+    return np.asarray(sums, dtype=np.float64)
 
 
 def _answers(

@@ -86,22 +86,24 @@ class Measuring:
         known = {row for row, _, _ in first}
         if draw == 0 and rows and self._timed():
             bench.warm_up(self._item(rows[0]))
-        found = yield from self._explained(bench, [row for row in rows if row not in known])
+        explained = yield from self._explained(bench, [row for row in rows if row not in known])
         seed = bench.method.method.params.get("seed", 0)
-        found += [(row, self._redrawn(row, case, seed)) for row, _, case in first]
-        cases = [case for _, case in found]
+        explained += [(row, self._redrawn(row, case, seed)) for row, _, case in first]
+        cases = [case for _, case in explained]
         yield from self._of_maps(method.label, cases, of_content=draw > 0)
         if draw == 0:
             yield from self._of_models(bench, cases)
-        return [(row, method.label, case) for row, case in found]
+        return [(row, method.label, case) for row, case in explained]
 
     def _redrawn(self, row: int, case: Case, seed: int) -> Case:
         """The case of random relevance with another draw."""
-        encoded, one = self.encoded[row], case.attribution
+        encoded, attribution = self.encoded[row], case.attribution
         if encoded.windows:
-            made = redrawn_in_windows(one, encoded, self.evaluation.request.long_text_join, seed)
+            made = redrawn_in_windows(
+                attribution, encoded, self.evaluation.request.long_text_join, seed
+            )
         else:
-            made = redrawn(one, seed)
+            made = redrawn(attribution, seed)
         return dataclasses.replace(case, attribution=made)
 
     def _of_predictions(self, rows: Sequence[int]) -> Iterator[MetricScore]:
@@ -189,8 +191,8 @@ class Measuring:
     def _of_models(self, bench: MethodBench, cases: Sequence[Case]) -> Iterator[MetricScore]:
         for spec in self._specs("model"):
             some = self._measured(spec, cases)
-            found = bound_metric(spec)(bench, some) if some else []
-            for case, scored in zip(some, found, strict=True):
+            scores = bound_metric(spec)(bench, some) if some else []
+            for case, scored in zip(some, scores, strict=True):
                 yield score_of(bench.method.label, spec.label, case, scored)
 
     def _measured(self, spec: MetricSpec, cases: Sequence[Case]) -> list[Case]:
@@ -267,27 +269,28 @@ class _Group:
         items = [entry for entry in given if isinstance(entry, Item)]
         encoded = iter(self.request.encode(self.model, items))
         ready = [next(encoded) if isinstance(entry, Item) else entry for entry in given]
-        whole = [one for one in ready if not isinstance(one, ItemFailure)]
+        whole = [case for case in ready if not isinstance(case, ItemFailure)]
         ends = iter(self._measured(whole)) if whole else iter(())
-        for one in ready:
-            end = Evaluated(failure=one) if isinstance(one, ItemFailure) else next(ends)
-            self.observer.item_done(one.item_id if isinstance(one, ItemFailure) else one.item.id)
+        for case in ready:
+            end = Evaluated(failure=case) if isinstance(case, ItemFailure) else next(ends)
+            self.observer.item_done(case.item_id if isinstance(case, ItemFailure) else case.item.id)
             yield end
 
     def _measured(self, encoded: Sequence[Encoded]) -> Sequence[Evaluated]:
         self._check_stop()
-        self.observer.batch_started([one.item.id for one in encoded])
+        self.observer.batch_started([entry.item.id for entry in encoded])
         questions = self._questions(encoded)
         if isinstance(questions, tuple):
             if len(encoded) == 1:
                 failed = model_failure(encoded[0].item, *questions)
                 return [Evaluated(failure=failed.failure)]
-            return [end for one in encoded for end in self._measured([one])]
+            return [end for entry in encoded for end in self._measured([entry])]
         outcomes = [
-            self._outcome(one, logits) for one, logits in zip(encoded, questions.whole, strict=True)
+            self._outcome(entry, logits)
+            for entry, logits in zip(encoded, questions.whole, strict=True)
         ]
         usable = [row for row, end in enumerate(outcomes) if end.failure is None]
-        scores: dict[str, list[MetricScore]] = {one.item.id: [] for one in encoded}
+        scores: dict[str, list[MetricScore]] = {entry.item.id: [] for entry in encoded}
         measuring = Measuring(
             model=self.model,
             evaluation=self.evaluation,
@@ -301,9 +304,9 @@ class _Group:
             Evaluated(
                 outcome=end.outcome,
                 failure=end.failure,
-                scores=() if end.failure else joined_draws(scores[one.item.id]),
+                scores=() if end.failure else joined_draws(scores[entry.item.id]),
             )
-            for one, end in zip(encoded, outcomes, strict=True)
+            for entry, end in zip(encoded, outcomes, strict=True)
         ]
 
     def _questions(self, encoded: Sequence[Encoded]) -> PerturbedLogits | tuple[Exception, str]:
@@ -323,7 +326,7 @@ class _Group:
 
     def _beat(self, encoded: Sequence[Encoded]) -> None:
         self._check_stop()
-        self.observer.check_started([one.item.id for one in encoded])
+        self.observer.check_started([entry.item.id for entry in encoded])
 
     def _check_stop(self) -> None:
         if self.observer.should_stop():

@@ -160,12 +160,12 @@ class MethodBench:
         """The attributions of every item for all targets, or why not; and its seconds."""
         request = dataclasses.replace(self.request, method=self.method.method)
         watch = Stopwatch(self.observer)
-        for item, one in zip(
+        for item, explained in zip(
             items, list(explain_items(self.model, items, request, observer=watch)), strict=True
         ):
-            failure = one.failure
-            found = one.attributions if failure is None else failure.message
-            yield found, watch.seconds[item.id]
+            failure = explained.failure
+            result = explained.attributions if failure is None else failure.message
+            yield result, watch.seconds[item.id]
 
     def again(
         self,

@@ -67,8 +67,8 @@ def explain_answers(
     """
     for item in items:
         try:
-            found = (_explained(model, item, target, request) for target in request.targets)
-            yield [one for of_target in found for one in of_target]
+            by_target = (_explained(model, item, target, request) for target in request.targets)
+            yield [answer for of_target in by_target for answer in of_target]
         except ItemError as error:
             yield ItemFailure(
                 item_id=item.id,
@@ -106,7 +106,7 @@ def _explained(
         done = [summed(done, encoded.length if model.kind == "encoder-decoder" else behind)]
     parts = () if prompt is None else tuple(prompt.spans())
     given = None if seen is None or prompt is None else (seen, prompt.picture)
-    return [record(one, model.kind, reading, parts, value, given) for one in done]
+    return [record(token, model.kind, reading, parts, value, given) for token in done]
 
 
 def _picture(
@@ -146,7 +146,10 @@ def _window(
     read = read_until(model, reading, begin + len(asked))
     if seen is not None:
         read = _with_patches(read, seen)
-    pairs = [(one.token,) if one.against is None else (one.token, one.against) for one in asked]
+    pairs = [
+        (target.token,) if target.against is None else (target.token, target.against)
+        for target in asked
+    ]
     work = read.length * len(asked) * model.parameters
     copied = request.per == "token" and len(asked) > 1 and work <= _COPIED and seen is None
     every = list(range(len(asked)))
@@ -163,15 +166,17 @@ def _window(
         ]
 
     view = model.answering(sum(len(pairs[k]) for k in groups[0]), value)
-    found: BatchExplanation = bound(request.method)(view, view.collate(rows), resolve)
-    logs = _log_probabilities(found.logits, value)
+    explanation: BatchExplanation = bound(request.method)(view, view.collate(rows), resolve)
+    logs = _log_probabilities(explanation.logits, value)
     if request.per == "answer":
-        return [ExplainedTokens(found.attributions[0][0], tuple(asked), None, float(logs.sum()))]
-    single = [one for row in found.attributions for one in row]
+        return [
+            ExplainedTokens(explanation.attributions[0][0], tuple(asked), None, float(logs.sum()))
+        ]
+    single = [attribution_ for row in explanation.attributions for attribution_ in row]
     firsts = [logs[row, first] for row, spans in enumerate(local) for first, _ in spans]
     return [
-        ExplainedTokens(attribution, (one,), begin + place, float(log))
-        for place, (attribution, one, log) in enumerate(zip(single, asked, firsts, strict=True))
+        ExplainedTokens(attribution, (target,), begin + place, float(log))
+        for place, (attribution, target, log) in enumerate(zip(single, asked, firsts, strict=True))
     ]
 
 
@@ -207,7 +212,7 @@ def _target(
         spec=target.spec,
         rank=rank,
         class_index=asked[0].token if single else None,
-        class_name="".join(one.name for one in asked),
+        class_name="".join(token.name for token in asked),
         coefficients=tuple(coefficients),
     )
 
@@ -273,7 +278,7 @@ def _turned(features: Tokens, prompt: int, answer: int) -> Tokens:
 
 def asking(read: Encoded, asked: Sequence[Asked], tokens: Sequence[tuple[int, ...]]) -> Encoded:
     """What the model reads, with the `tokens` whose logits are asked for at each position."""
-    places = [one.position for one, pair in zip(asked, tokens, strict=True) for _ in pair]
+    places = [token.position for token, pair in zip(asked, tokens, strict=True) for _ in pair]
     more = {
         POSITIONS: torch.tensor(places),
         TOKENS: torch.tensor([token for pair in tokens for token in pair]),

@@ -36,7 +36,7 @@ def summed(windows: Sequence[ExplainedTokens], behind: int) -> ExplainedTokens:
 
     What it reads more stands before the last `behind` positions.
     """
-    return reduce(lambda one, other: _added(one, other, behind), windows)
+    return reduce(lambda left, other: _added(left, other, behind), windows)
 
 
 def _added(

@@ -62,8 +62,8 @@ def reading_of(
     prompt's last token, or prompt and answer are too long together.
     """
     if target.kind in ("token", "contrast"):
-        tokens = [_one_token(model, prompt, one, exact=target.exact) for one in target.tokens]
-        pieces = [_spelled(model, one) for one in tokens]
+        tokens = [_one_token(model, prompt, text, exact=target.exact) for text in target.tokens]
+        pieces = [_spelled(model, token) for token in tokens]
         names = pieces if len(pieces) == 1 else [piece.strip() for piece in pieces]
         asked = Asked(
             position=_first(model, prompt),
@@ -107,10 +107,10 @@ def _answer(
         if room is not None and model.kind == "causal":
             # the last token of an answer is predicted and never read
             count = min(count, room - len(ids) + 1)
-        found = model.generate(ids, count, prompt.inputs.get(PICTURE))
-        if not found:
+        tokens = model.generate(ids, count, prompt.inputs.get(PICTURE))
+        if not tokens:
             raise ItemError("empty-answer", "the model ends its answer before the first token")
-        return found
+        return tokens
     if target.ids:
         return _known(model, target.ids)
     text = target.text if target.text is not None else own
@@ -150,7 +150,7 @@ def _continued(model: LanguageModel, prompt: Encoded, text: str) -> list[int]:
         )
     if model.kind == "encoder-decoder":
         ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
-        found = [int(key) for key in ids]
+        tokens = [int(key) for key in ids]
     else:
         whole, _ = model.encoder.read(content + text)
         if whole[: len(before)] != before:
@@ -160,10 +160,10 @@ def _continued(model: LanguageModel, prompt: Encoded, text: str) -> list[int]:
                 f"beginning of {text!r:.40}: end the prompt where a token ends, most often before "
                 "a space",
             )
-        found = whole[len(before) :]
-    if not found:
+        tokens = whole[len(before) :]
+    if not tokens:
         raise ItemError("empty-answer", f"the tokenizer finds no token in {text!r:.40}")
-    return found
+    return tokens
 
 
 def _one_token(model: LanguageModel, prompt: Encoded, word: str, *, exact: bool) -> int:
@@ -172,18 +172,18 @@ def _one_token(model: LanguageModel, prompt: Encoded, word: str, *, exact: bool)
     if number != word and number.isdecimal() and len(number) < 10:
         return _known(model, [int(number)])[0]
     if model.kind == "masked":
-        found = _filled(model, word)
+        tokens = _filled(model, word)
     else:
         plain = exact or model.kind == "encoder-decoder"
-        found = _continued(model, prompt, word if plain else _spaced(prompt, word))
-    if len(found) != 1:
-        pieces = ", ".join(repr(_spelled(model, one)) for one in found)
+        tokens = _continued(model, prompt, word if plain else _spaced(prompt, word))
+    if len(tokens) != 1:
+        pieces = ", ".join(repr(_spelled(model, token)) for token in tokens)
         raise ItemError(
             "split-token",
-            f"{word!r:.40} is no single token behind this prompt but {len(found)}: {pieces}. "
+            f"{word!r:.40} is no single token behind this prompt but {len(tokens)}: {pieces}. "
             "Choose a word that is one token, or explain a continuation of several",
         )
-    return found[0]
+    return tokens[0]
 
 
 def _filled(model: LanguageModel, word: str) -> list[int]:
@@ -192,10 +192,10 @@ def _filled(model: LanguageModel, word: str) -> list[int]:
         raise ItemError("no-tokenizer", "without a tokenizer a token is named by number: next:#5")
     plain = model.tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = model.tokenizer(f"a {word.strip()}", add_special_tokens=False)["input_ids"]
-    found: list[int] = [int(one) for one in whole[len(plain) :]]
-    if found == [model.tokenizer.unk_token_id]:
+    tokens: list[int] = [int(token) for token in whole[len(plain) :]]
+    if tokens == [model.tokenizer.unk_token_id]:
         raise ItemError("split-token", f"{word!r:.40} is no token of the model's vocabulary")
-    return found
+    return tokens
 
 
 def _spelled(model: LanguageModel, token: int) -> str:
@@ -223,7 +223,7 @@ def _check_length(model: LanguageModel, prompt: Encoded, answer: Sequence[int]) 
 def _pieces(model: LanguageModel, prompt: Encoded, answer: Sequence[int]) -> list[str]:
     """The text of each token of an answer; together they are the text behind the prompt."""
     if model.tokenizer is None or model.kind == "masked":
-        return [_spelled(model, one) for one in answer]
+        return [_spelled(model, token) for token in answer]
     # decoded behind the prompt, because many tokenizers leave out a space at the beginning
     begun = prompt.inputs["input_ids"].tolist()[-8:] if model.kind == "causal" else []
     texts = [

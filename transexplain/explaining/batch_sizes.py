@@ -25,17 +25,17 @@ def batches_of(model: LoadedModel, encoded: Sequence[Encoded], budget: int) -> l
     on the other items gets every item alone. What the model does is measured once, and only when
     there is a batch that it matters for.
     """
-    lengths = [one.length for one in encoded]
+    lengths = [entry.length for entry in encoded]
     few = steps_of(model).buckets(model.ref.device)
     batches = token_batches(lengths, budget, few_shapes=few)
     if all(len(batch) == 1 for batch in batches):
         return batches
     ragged = any(lengths[batch[0]] != lengths[batch[-1]] for batch in batches)
     longest = encoded[lengths.index(max(lengths))]
-    found = invariance_of(model, longest, ragged=ragged)
-    if not found.batch:
+    invariance = invariance_of(model, longest, ragged=ragged)
+    if not invariance.batch:
         return [[index] for batch in batches for index in batch]
-    if ragged and not found.padding:
+    if ragged and not invariance.padding:
         return token_batches(lengths, budget, equal=True, few_shapes=few)
     return batches
 
@@ -182,4 +182,4 @@ class Room:
 
 
 def _size(batch: Sequence[Encoded]) -> int:
-    return len(batch) * max([one.length for one in batch])
+    return len(batch) * max([entry.length for entry in batch])

@@ -43,7 +43,7 @@ class Answered:
         """The answer that a target means; raises ItemError."""
         encoded = read_prompt(model, _item(item, prompt))
         reading = reading_of(model, encoded, target, prompt.continuation)
-        if any(one.against is not None for one in reading.asked):
+        if any(target.against is not None for target in reading.asked):
             raise ItemError("bad-target", "a contrast of two tokens is no answer")
         return cls(model, item, prompt, reading.answer, reading.answer_text)
 
@@ -56,7 +56,7 @@ class Answered:
         reading = reading_of(self.model, encoded, fixed, None)
         asked = reading.asked
         read = read_until(self.model, reading, len(asked))
-        row = asking(read, asked, [(one.token,) for one in asked])
+        row = asking(read, asked, [(target.token,) for target in asked])
         view = self.model.answering(len(asked), "log-probability")
         logits = view.logits(view.collate([row]))
         return float(logits[0, : len(asked)].double().sum())
@@ -86,8 +86,8 @@ def context_cite(
     kept = rng.random((samples, len(parts))) < 0.5
     logs = np.array([answered.log_probability(_left_out(parts, row)) for row in kept])
     scaled = logs - np.log(-np.expm1(np.minimum(logs, -1e-12)))
-    found = Lasso(alpha=_LASSO).fit(kept.astype(float), scaled)
-    return np.asarray(found.coef_, dtype=np.float64)
+    fitted = Lasso(alpha=_LASSO).fit(kept.astype(float), scaled)
+    return np.asarray(fitted.coef_, dtype=np.float64)
 
 
 def _left_out(parts: Sequence[str], kept: NDArray[np.bool_]) -> list[str]:
@@ -104,10 +104,10 @@ def by_relevance(
     target = AnswerTarget(spec="continuation", kind="continuation", ids=answered.answer)
     request = AnswerRequest(method=method, targets=(target,), per="answer")
     item = Item(id=answered.item.id, index=answered.item.index, content=answered.prompt)
-    (found,) = explain_answers(answered.model, [item], request)
-    if isinstance(found, ItemFailure):
-        raise ItemError(found.kind, found.message)
-    sums = {segment.name: segment.relevance for segment in found[0].segments()}
+    (answer,) = explain_answers(answered.model, [item], request)
+    if isinstance(answer, ItemFailure):
+        raise ItemError(answer.kind, answer.message)
+    sums = {segment.name: segment.relevance for segment in answer[0].segments()}
     return np.array([sums[part] for part in parts])
 
 

@@ -156,9 +156,9 @@ class Request:
         given: tuple[str, ...] = (item.label,)
         if self.several is not None:
             given = self.several.written(item.label, (*self.names.classes, *self.labels))
-        found = [label_index(one, self.names, self.labels) for one in given]
-        known = {one for one in found if one is not None}
-        return None if None in found else tuple(sorted(known))
+        indices = [label_index(label, self.names, self.labels) for label in given]
+        known = {index for index in indices if index is not None}
+        return None if None in indices else tuple(sorted(known))
 
     def named(self, indices: Iterable[int]) -> str:
         """Classes of an item as its outcome names them: one, or a set of labels."""
@@ -167,7 +167,7 @@ class Request:
         ordered = sorted(indices)
         if self.several is None and scheme is None:
             return of[ordered[0]]
-        return label_set([of[one] for one in ordered])
+        return label_set([of[label] for label in ordered])
 
     def tagged(
         self, member: "Member", logits: NDArray[np.floating[Any]]
@@ -175,16 +175,16 @@ class Request:
         """The entities of a text by its logits (T, C), and those that are given; None: unknown."""
         if self.scheme is None:
             return (), None
-        found = tuple(entity.span for entity in self._entities(self.scheme, member, logits))
+        spans = tuple(entity.span for entity in self._entities(self.scheme, member, logits))
         if member.labels is None or self.head == "span":
-            return found, None
-        return found, tuple(entity.span for entity in given_entities(self.scheme, member))
+            return spans, None
+        return spans, tuple(entity.span for entity in given_entities(self.scheme, member))
 
-    def agreed(self, item: Item, found: Sequence[TaggedSpan]) -> Agreement | None:
+    def agreed(self, item: Item, spans: Sequence[TaggedSpan]) -> Agreement | None:
         """How the answer to a question agrees with the given ones; None: there are none."""
         if self.head != "span" or item.label is None or item.text is None:
             return None
-        given, answer = AnswerScheme().accepted(item.label), found[0]
+        given, answer = AnswerScheme().accepted(item.label), spans[0]
         return agreement(item.text[answer.start : answer.end], given) if given else None
 
     def predicted(self, logits: NDArray[np.floating[Any]], item: Item) -> str:
@@ -219,7 +219,7 @@ class Request:
         """The targets of each of B items by their logits, (B, C) or (B, T, C)."""
         if self.scheme is not None:
             pairs = zip(members, logits, strict=True)
-            return [self._of_tokens(self.scheme, one, row) for one, row in pairs]
+            return [self._of_tokens(self.scheme, member, row) for member, row in pairs]
         labels = [member.labels for member in members]
         floors = self.floors
         each = [
@@ -228,13 +228,13 @@ class Request:
         ]
         if len(each) == 1:
             return each[0]
-        return [[one for found in each for one in found[row]] for row in range(len(labels))]
+        return [[entity for rows in each for entity in rows[row]] for row in range(len(labels))]
 
     def _of_tokens(
         self, scheme: "Scheme", member: "Member", logits: NDArray[np.floating[Any]]
     ) -> list[ResolvedTarget]:
         """The targets of one text by its logits (T, C); ItemError: a span has no word."""
-        found = self._entities(scheme, member, logits)
+        entities = self._entities(scheme, member, logits)
         chosen: list[ResolvedTarget] = []
         for target in self.targets:
             given: tuple[TaggedEntity, ...] = ()
@@ -243,7 +243,7 @@ class Request:
             elif target.span is not None:
                 marked = TaggedSpan(start=target.span[0], end=target.span[1], type=target.name)
                 given = (_spelled(scheme, marked, member),)
-            chosen += entity_targets(target, found, given)
+            chosen += entity_targets(target, entities, given)
         return chosen
 
     def _entities(
@@ -295,13 +295,13 @@ def _tokens(member: Member) -> Tokens:
 
 
 def _spelled(scheme: "Scheme", span: TaggedSpan, member: Member) -> TaggedEntity:
-    found = scheme.spelled(span, _tokens(member))
-    if found is None:
+    spelled = scheme.spelled(span, _tokens(member))
+    if spelled is None:
         raise ItemError(
             "no-span",
             f"no word that the model reads has a character from {span.start} to {span.end}",
         )
-    return found
+    return spelled
 
 
 def given_entities(scheme: "Scheme", member: Member) -> tuple[TaggedEntity, ...]:
@@ -310,8 +310,8 @@ def given_entities(scheme: "Scheme", member: Member) -> tuple[TaggedEntity, ...]
     if item.label is None:
         return ()
     spans = scheme.written(item.label, item.content, item.second_at)
-    found = (scheme.spelled(span, _tokens(member)) for span in spans)
-    return tuple(one for one in found if one is not None)
+    spellings = (scheme.spelled(span, _tokens(member)) for span in spans)
+    return tuple(spelling for spelling in spellings if spelling is not None)
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the observer wants it
@@ -384,9 +384,9 @@ def finished(
     )
 
 
-def _types(request: Request, found: Sequence[TaggedSpan]) -> list[str]:
+def _types(request: Request, spans: Sequence[TaggedSpan]) -> list[str]:
     """The types of entities, each once, in the order of the labels."""
-    types = {one.type for one in found}
+    types = {span.type for span in spans}
     return [type_ for type_ in (request.scheme.types if request.scheme else ()) if type_ in types]
 
 

@@ -151,7 +151,7 @@ class Portion:
         """Cut what the model reads in one pass into batches of at most `budget` positions."""
         left, self.budget = [*self.whole, *chain.from_iterable(self.batches)], budget
         self.whole.clear()
-        planned = batches_of(self._model, [one.encoded for one in left], budget)
+        planned = batches_of(self._model, [member.encoded for member in left], budget)
         self.batches = deque([left[index] for index in batch] for batch in planned)
 
 
@@ -259,7 +259,7 @@ def _explain_whole(
             results = _explain_batch(model, members, request, watch, room, batch)
         del batch
         soon(results)
-        watch.item_done(*[one.item.id for one in encoded])
+        watch.item_done(*[entry.item.id for entry in encoded])
         portion.done.update(zip([member.place for member in members], results, strict=True))
         del members, encoded, results  # the end of an item frees what was read of it
 
@@ -296,9 +296,9 @@ def _explain_batch(
     if len(members) == 1:
         return [model_failure(members[0].encoded.item, failed, trace)]
     return [
-        one
+        explained
         for half in _halves(members)
-        for one in _explain_batch(model, half, request, watch, room)
+        for explained in _explain_batch(model, half, request, watch, room)
     ]
 
 
@@ -331,7 +331,7 @@ def explain_again(
     by_targets: dict[tuple[str, ...] | None, list[int]] = {}
     for number, (_, specs) in enumerate(wanted):
         by_targets.setdefault(specs, []).append(number)
-    found: dict[int, Explained] = {}
+    results: dict[int, Explained] = {}
     for specs, numbers in by_targets.items():
         own = request
         if specs is not None:
@@ -339,8 +339,8 @@ def explain_again(
             own = replace(request, targets=targets)
         items = [wanted[number][0] for number in numbers]
         ends = explain_items(model, items, own, observer=observer, alone=alone)
-        found.update(zip(numbers, ends, strict=True))
-    return [found[number] for number in range(len(wanted))]
+        results.update(zip(numbers, ends, strict=True))
+    return [results[number] for number in range(len(wanted))]
 
 
 def same_class(attribution: Attribution) -> str:

@@ -234,16 +234,16 @@ def _attempt(
         middle = len(members) // 2
         halves = (members[:middle], members[middle:])
         return [
-            one
+            result
             for half in halves
-            for one in _attempt(model, half, request, watch, room, min(budget, room.positions))
+            for result in _attempt(model, half, request, watch, room, min(budget, room.positions))
         ]
     encoded = members[0].encoded
     if budget > max(window.encoded.length for window in encoded.windows):
-        found = _attempt(model, members, request, watch, room, budget // 2)
-        if is_out_of_memory(failed) and found[0].failure is None:
+        results = _attempt(model, members, request, watch, room, budget // 2)
+        if is_out_of_memory(failed) and results[0].failure is None:
             room.positions = min(room.positions, budget // 2)
-        return found
+        return results
     if freed:
         with steps_of(model).eagerly():
             return _attempt(model, members, request, watch, room, budget)
@@ -277,21 +277,21 @@ class _Group:
             for window in member.encoded.windows
         ]
         batches = batches_of(model, [window.encoded for _, window in windows], budget)
-        weights = [window_weights(one.encoded, request.long_text_join) for one in members]
+        weights = [window_weights(member.encoded, request.long_text_join) for member in members]
         return cls(model, members, request, watch, windows, batches, weights)
 
     def explain(self) -> list[Explained]:
         """One result per member."""
         targets = self._targets()
         logits: dict[int, Array] = {}
-        found: dict[int, list[Attribution]] = {}
+        attributions: dict[int, list[Attribution]] = {}
         for rows in self.batches:
             resolve = partial(self._resolve, rows, targets)
             explained = self.request.run(self.model, self._batch(rows), resolve)
             logits.update(zip(rows, explained.logits, strict=True))
-            found.update(zip(rows, explained.attributions, strict=True))
+            attributions.update(zip(rows, explained.attributions, strict=True))
         return [
-            self._finished(number, self._joined_logits(number, logits), found)
+            self._finished(number, self._joined_logits(number, logits), attributions)
             for number in range(len(self.members))
         ]
 

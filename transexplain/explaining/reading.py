@@ -69,14 +69,14 @@ def read_part(job: ReadingJob, part: Part, in_hand: InHand = lambda row: None) -
         return [*read]
     request = Request.from_plan(plan)
     model = cast(LoadedModel, _EncoderAlone(job.encoder))
-    found: list[Entry] = []
+    entries: list[Entry] = []
     # pictures are encoded one by one anyway, and each may be the one that ends the process
     size = 1 if plan.dataset.modality == "image" else len(read)
     for some in portions(read, max(1, size), caution.alone):
         single = some[0] if len(some) == 1 and isinstance(some[0], Item) else None
         in_hand(single.index if single is not None else None)
-        found += _encoded(job, request, model, some, caution)
-    return found
+        entries += _encoded(job, request, model, some, caution)
+    return entries
 
 
 def _read(plan: AuditPlan, part: Part, in_hand: InHand) -> Iterator[Item | ItemFailure]:
@@ -93,20 +93,20 @@ def _encoded(
     some: Sequence[Item | ItemFailure],
     caution: Caution,
 ) -> Iterator[Entry]:
-    items = [one for one in some if isinstance(one, Item) and one.id not in caution.quarantined]
+    items = [item for item in some if isinstance(item, Item) and item.id not in caution.quarantined]
     made = iter(request.encode(model, items))
     wanted = {id(item) for item in items}
     for one in some:
         yield _referring(job, next(made)) if id(one) in wanted else one
 
 
-def _referring(job: ReadingJob, one: Encoded | ItemFailure) -> Encoded | ItemFailure:
+def _referring(job: ReadingJob, entry: Encoded | ItemFailure) -> Encoded | ItemFailure:
     """The same with a reference in the place of its picture, where those are left behind."""
-    if not job.by_reference or not isinstance(one, Encoded) or one.item.source is None:
-        return one
-    size = getattr(one.item.content, "size", None)
-    stored = StoredPicture(ref=job.plan.dataset, row=one.item.index, size=size)
-    return replace(one, item=replace(one.item, content=stored))
+    if not job.by_reference or not isinstance(entry, Encoded) or entry.item.source is None:
+        return entry
+    size = getattr(entry.item.content, "size", None)
+    stored = StoredPicture(ref=job.plan.dataset, row=entry.item.index, size=size)
+    return replace(entry, item=replace(entry.item, content=stored))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +163,10 @@ def packed(entries: Sequence[Entry]) -> tuple[bytes, list[pickle.PickleBuffer]]:
 def unpacked(document: bytes | bytearray, buffers: Iterable[Any]) -> list[Entry]:
     """The entries again; `buffers` hold the large arrays, which they go on using."""
     texts, rest = pickle.loads(document, buffers=buffers)
-    found: dict[int, Entry] = dict(rest)
+    entries: dict[int, Entry] = dict(rest)
     if texts is not None:
-        found.update(zip(texts.places, _rows(texts), strict=True))
-    return [found[place] for place in range(len(found))]
+        entries.update(zip(texts.places, _rows(texts), strict=True))
+    return [entries[place] for place in range(len(entries))]
 
 
 class _Pickler(pickle.Pickler):
@@ -196,14 +196,14 @@ def _columns(texts: dict[int, Encoded]) -> _Texts | None:
     if not texts:
         return None
     several = list(texts.values())
-    features = [one.features for one in several if isinstance(one.features, Tokens)]
+    features = [entry.features for entry in several if isinstance(entry.features, Tokens)]
     return _Texts(
         places=list(texts),
-        items=[[getattr(one.item, name) for one in several] for name in _ITEM],
-        truncated=[one.truncated for one in several],
-        lengths=[one.length for one in several],
+        items=[[getattr(entry.item, name) for entry in several] for name in _ITEM],
+        truncated=[entry.truncated for entry in several],
+        lengths=[entry.length for entry in several],
         inputs=InputsOfText.joined(
-            [one.inputs for one in several if isinstance(one.inputs, InputsOfText)]
+            [entry.inputs for entry in several if isinstance(entry.inputs, InputsOfText)]
         ),
         positions={
             name: np.concatenate([getattr(feature, name) for feature in features])

@@ -35,7 +35,9 @@ _PLAIN = (
 _HELD = "the other side is held as it is: picture and text explain the whole each"
 #: composites under which a product of two signals has its plain gradient
 _GRADIENTS = frozenset(
-    name for name, one in COMPOSITES.items() if one.product == "gradient" and not one.relevance_form
+    name
+    for name, composite in COMPOSITES.items()
+    if composite.product == "gradient" and not composite.relevance_form
 )
 
 
@@ -78,9 +80,9 @@ def _explained(
     model: TwoTowers, given: Sequence[Item | ItemFailure], request: PairRequest
 ) -> list[SimilarityAttribution | ItemFailure]:
     done: dict[int, SimilarityAttribution | ItemFailure] = {
-        place: one for place, one in enumerate(given) if isinstance(one, ItemFailure)
+        place: entry for place, entry in enumerate(given) if isinstance(entry, ItemFailure)
     }
-    pairs = {place: one for place, one in enumerate(given) if isinstance(one, Item)}
+    pairs = {place: entry for place, entry in enumerate(given) if isinstance(entry, Item)}
     pictures = _encoded(model, "picture", pairs, request, done)
     texts = _encoded(model, "text", pairs, request, done)
     seen = _vectors(model, "picture", pictures, done)
@@ -117,13 +119,13 @@ def _encoded(
         long_text="truncate" if request.long_text == "truncate" else "error",
         max_length=request.max_length,
     )
-    found: dict[int, Encoded] = {}
-    for place, one in zip(pairs, made, strict=True):
-        if isinstance(one, ItemFailure):
-            done.setdefault(place, one)
+    encodings: dict[int, Encoded] = {}
+    for place, entry in zip(pairs, made, strict=True):
+        if isinstance(entry, ItemFailure):
+            done.setdefault(place, entry)
         else:
-            found[place] = one
-    return found
+            encodings[place] = entry
+    return encodings
 
 
 def _vectors(
@@ -136,12 +138,12 @@ def _vectors(
     left = [place for place in encoded if place not in done]
     loaded = model.picture if side == "picture" else model.text
     vectors: dict[int, Tensor] = {}
-    waiting = batches_of(loaded, [encoded[one] for one in left], USUAL_BATCH) if left else []
+    waiting = batches_of(loaded, [encoded[place] for place in left], USUAL_BATCH) if left else []
     while waiting:
         batch = waiting.pop()
         places = [left[index] for index in batch]
         try:
-            rows = model.vectors(side, [encoded[one] for one in places])
+            rows = model.vectors(side, [encoded[place] for place in places])
         except (EngineError, ConfigurationError):
             raise
         except Exception as error:  # noqa: BLE001 - becomes the pair's error row
@@ -178,7 +180,7 @@ def _record(
     share, note, ledger = _joined(request.method.name, picture, text, logit, bias)
     shown, words = item.content
     whole = request.target == "similarity"
-    made = [_shared(one, share, note, logit) for one in (picture, text)]
+    made = [_shared(side_, share, note, logit) for side_ in (picture, text)]
     return SimilarityAttribution(
         item_id=item.id,
         method=picture.method,

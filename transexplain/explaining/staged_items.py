@@ -109,8 +109,8 @@ class StagedItems:
 
     def _portion(self, given: list[Item | ItemFailure | Encoded]) -> Portion:
         portion = Portion(self._model, given, self._request)
-        for one in portion.whole[: self._keep - len(self.first)]:
-            self.first[one.encoded.item.id] = one.encoded
+        for item in portion.whole[: self._keep - len(self.first)]:
+            self.first[item.encoded.item.id] = item.encoded
         return portion
 
     def prepare(self) -> None:

@@ -34,8 +34,8 @@ class FolderCopy:
         """The file that a path within the copy is of."""
         if not self.url:
             return path
-        one = self.files[path.relative_to(self.folder).as_posix()]
-        return RemotePath(one.url, one)
+        digest = self.files[path.relative_to(self.folder).as_posix()]
+        return RemotePath(digest.url, digest)
 
 
 def folder_here(location: str) -> FolderCopy:
@@ -66,7 +66,7 @@ def _folder_copy(url: str, wanted: Sequence[str] = ()) -> FolderCopy:
     files = under(f"{place}/")
     if wanted:
         direct = [file for file in files if "/" not in file.url.removeprefix(f"{place}/")]
-        files = [one for one in direct if any(fnmatch(one.url, kind) for kind in wanted)]
+        files = [file for file in direct if any(fnmatch(file.url, kind) for kind in wanted)]
     if not files:
         kinds = f" ({', '.join(wanted)})" if wanted else ""
         raise RemoteFileError(f"there are no files{kinds} below {url}; check the name")

@@ -147,8 +147,8 @@ def any_path(text: str | AnyPath) -> AnyPath:
 def state_of(path: AnyPath) -> tuple[int | str, int]:
     """What changes with a file, and its size in bytes; raises OSError, RemoteFileError."""
     if isinstance(path, RemotePath):
-        found = path.described()
-        return found.state, found.size
+        info = path.described()
+        return info.state, info.size
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
 
@@ -171,7 +171,7 @@ def matching_paths(pattern: str) -> tuple[RemotePath, ...]:
 
     Raises RemoteFileError where there is none; ObjectStoreError.
     """
-    return tuple(RemotePath(one.url, one) for one in matching(pinned(pattern)))
+    return tuple(RemotePath(file.url, file) for file in matching(pinned(pattern)))
 
 
 def with_contents(paths: Iterable[RemotePath]) -> list[RemotePath]:

@@ -128,7 +128,7 @@ def check_address(url: str) -> None:
     if scheme not in STORES:
         raise RemoteFileError(
             f"{scheme or 'this'}:// is no address that files are read from; write one of "
-            f"{', '.join(f'{one}://' for one in STORES)}, or download it first"
+            f"{', '.join(f'{store}://' for store in STORES)}, or download it first"
         )
     rest = url[len(scheme) + 3 :]
     if scheme in _BUCKETS:
@@ -193,17 +193,17 @@ def url_of(scheme: str, name: str) -> str:
     return Path(name).as_uri() if scheme == "file" else f"{scheme}://{name.lstrip('/')}"
 
 
-def state_of(scheme: str, found: Mapping[str, Any]) -> str:
+def state_of(scheme: str, details: Mapping[str, Any]) -> str:
     """What changes with a file, from what the file system says of it."""
     if scheme == "file":
-        return str(Path(found["name"]).stat().st_mtime_ns)
+        return str(Path(details["name"]).stat().st_mtime_ns)
     if scheme == "memory":
-        made = found["created"]  # a listing tells it in seconds
+        made = details["created"]  # a listing tells it in seconds
         return str(made if isinstance(made, float) else made.timestamp())
     if scheme == "hf":
-        lfs = found.get("lfs")
-        return str(lfs["sha256"] if lfs else found["blob_id"])
-    return str(found["ETag" if scheme == "s3" else "etag"]).strip('"')
+        lfs = details.get("lfs")
+        return str(lfs["sha256"] if lfs else details["blob_id"])
+    return str(details["ETag" if scheme == "s3" else "etag"]).strip('"')
 
 
 def exact(url: str) -> dict[str, Any]:
@@ -325,10 +325,10 @@ def pinned(url: str) -> str:
     def commit(*_: Any) -> str:
         from huggingface_hub import HfApi
 
-        found = HfApi().repo_info(
+        repository = HfApi().repo_info(
             there.repository, revision=there.revision, repo_type=there.kind, timeout=30
         )
-        return str(found.sha)
+        return str(repository.sha)
 
     return there.at(_asked(url, commit))
 
@@ -345,19 +345,19 @@ def matching(pattern: str) -> list[FileInfo]:
     """
     if not _MAGIC.search(pattern):
         return [info(pattern)]
-    found = _asked(pattern, lambda files, path: _listed(pattern, files.glob(path, detail=True)))
-    if not found:
+    files_ = _asked(pattern, lambda files, path: _listed(pattern, files.glob(path, detail=True)))
+    if not files_:
         raise RemoteFileError(f"no file matches {pattern}")
-    return found
+    return files_
 
 
 def under(prefix: str) -> list[FileInfo]:
     """All files below a folder, by URL; empty where there is none. Raises ObjectStoreError."""
 
     def listed(files: Any, path: str) -> list[FileInfo]:
-        found = files.find(path.rstrip("/"), detail=True)
+        details = files.find(path.rstrip("/"), detail=True)
         # a file of that very name is no folder
-        return [one for one in _listed(prefix, found) if not same_file(one, path)]
+        return [file for file in _listed(prefix, details) if not same_file(file, path)]
 
     def same_file(file_info: FileInfo, path: str) -> bool:
         return path_of(file_info.url).strip("/") == path.strip("/")
@@ -520,20 +520,20 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_leave_loop_behind)
 
 
-def _listed(url: str, found: dict[str, dict[str, Any]]) -> list[FileInfo]:
+def _listed(url: str, details: dict[str, dict[str, Any]]) -> list[FileInfo]:
     scheme = scheme_of(url)
     files = [
-        _described(url_of(scheme, name), one)
-        for name, one in found.items()
-        if one["type"] == "file"
+        _described(url_of(scheme, name), detail)
+        for name, detail in details.items()
+        if detail["type"] == "file"
     ]
-    return sorted(files, key=lambda one: one.url)
+    return sorted(files, key=lambda file: file.url)
 
 
-def _described(url: str, found: dict[str, Any]) -> FileInfo:
-    if found["type"] != "file":
+def _described(url: str, details: dict[str, Any]) -> FileInfo:
+    if details["type"] != "file":
         raise FileNotFoundError(errno.ENOENT, "a folder, no file")
-    return FileInfo(url=url, size=int(found["size"]), state=state_of(scheme_of(url), found))
+    return FileInfo(url=url, size=int(details["size"]), state=state_of(scheme_of(url), details))
 
 
 def _copy(content: bytes | Path, files: Any, path: str) -> None:
@@ -560,13 +560,13 @@ def _names(error: Exception) -> set[str]:
 
 def _status(error: Exception) -> set[int]:
     """Statuses by HTTP that an error and its causes tell of."""
-    found = set()
+    stores = set()
     for cause in _causes(error):
         response = getattr(cause, "response", None)
         for status in (getattr(response, "status_code", None), getattr(cause, "code", None)):
             if isinstance(status, int):
-                found.add(status)
-    return found
+                stores.add(status)
+    return stores
 
 
 def _refused(error: Exception) -> bool:
@@ -661,5 +661,5 @@ def write_all(files: Iterable[tuple[str, bytes]]) -> None:
             while under_way:
                 under_way.popleft().result()
         finally:
-            for one in under_way:
-                one.cancel()
+            for upload in under_way:
+                upload.cancel()

@@ -82,10 +82,10 @@ def _place(function: Any) -> str:
     """Where a function is found by its name; ConfigurationError where it is not."""
     place = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     try:
-        found = load(place)
+        method = load(place)
     except (ImportError, AttributeError, ValueError):
-        found = None
-    if not callable(function) or found is not function:
+        method = None
+    if not callable(function) or method is not function:
         raise ConfigurationError(
             f"a method is a function at the top level of a module or notebook, with `def`, not "
             f"{function!r:.80}"

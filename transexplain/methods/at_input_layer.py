@@ -59,10 +59,10 @@ def steps_of(model: LoadedModel) -> Steps:
     Raises ConfigurationError for a value of `TRANSEXPLAIN_STEPS` that is not known.
     """
     with _MAKING:
-        found: Steps | None = model.steps.get("steps")
-        if found is None:
-            found = model.steps["steps"] = Steps(step_policy())
-        return found
+        steps: Steps | None = model.steps.get("steps")
+        if steps is None:
+            steps = model.steps["steps"] = Steps(step_policy())
+        return steps
 
 
 def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
@@ -73,13 +73,13 @@ def in_bucket(model: LoadedModel, batch: Batch) -> tuple[Batch, int | None]:
     """
     if not steps_of(model).buckets(model.ref.device):
         return batch, None
-    found = invariance_of(model, max(batch.encoded, key=lambda one: one.length))
+    invariance = invariance_of(model, max(batch.encoded, key=lambda entry: entry.length))
     encoder = model.encoder
-    if found.padding and isinstance(encoder, TextEncoder):
+    if invariance.padding and isinstance(encoder, TextEncoder):
         wide = bucket_of(width := next(iter(batch.inputs.values())).shape[1])
         wide = wide if encoder.limit is None else max(width, min(wide, encoder.limit))
         batch = encoder.widened(batch, wide)
-    rows = bucket_of(len(batch.encoded), apart=1) if found.batch else None
+    rows = bucket_of(len(batch.encoded), apart=1) if invariance.batch else None
     return batch, rows
 
 
@@ -183,8 +183,8 @@ def repeated(batch: Batch, rows: Tensor) -> Batch:
 
 def as_array(logits: Tensor) -> NDArray[np.float64]:
     """(B, C) logits as float64 numbers."""
-    found: NDArray[np.float64] = logits.detach().double().cpu().numpy()
-    return found
+    array: NDArray[np.float64] = logits.detach().double().cpu().numpy()
+    return array
 
 
 def is_double(values: Any) -> bool:
@@ -244,11 +244,11 @@ def explain_at_input_layer(
             the difference from; where they miss it by more than 1 %, a note says so.
     """
     encoded = passed.batch.encoded
-    places = [features_at(passed.at, one) for one in encoded]
+    places = [features_at(passed.at, entry) for entry in encoded]
 
     def take(seed: Array, _last: bool) -> SeedRelevance:
-        found = relevance(torch.from_numpy(seed).to(passed.start.device))
-        summed = sum_hidden(found, places[0])
+        gradients = relevance(torch.from_numpy(seed).to(passed.start.device))
+        summed = sum_hidden(gradients, places[0])
         positions = (summed if finish is None else finish(summed)).cpu().numpy()
         notes: Sequence[tuple[str, ...]] = ()
         if difference is not None:
@@ -304,11 +304,11 @@ def add_rows(total: Tensor, rows: Tensor, values: Tensor) -> None:
         total[row] += values[place]
 
 
-def completeness(method: str, found: float, wanted: float) -> tuple[str, ...]:
+def completeness(method: str, total: float, wanted: float) -> tuple[str, ...]:
     """A note where relevances sum to `found`, more than 1 % away from `wanted`; else nothing."""
-    if abs(found - wanted) <= TOLERATED * abs(wanted):
+    if abs(total - wanted) <= TOLERATED * abs(wanted):
         return ()
-    return (f"completeness: {method} sums to {found:.4g} where f(x) - f(baseline) is {wanted:.4g}",)
+    return (f"completeness: {method} sums to {total:.4g} where f(x) - f(baseline) is {wanted:.4g}",)
 
 
 def check_count(name: str, value: int) -> int:

@@ -89,14 +89,14 @@ def _flows(layers: Sequence[Array], weights: Array, *, scaled: bool) -> Array:
     """(T,) flows to every input, summed over the positions that are read by their weights."""
     size = len(weights)
     graph, capacities = _graph(layers)
-    found = np.zeros(size)
+    flow = np.zeros(size)
     for source in np.flatnonzero(weights):
         top = len(layers) * size + int(source)
         flows = np.array(
             [graph.maxflow_value(top, sink, capacity=capacities) for sink in range(size)]
         )
-        found += weights[source] * (flows / flows.sum() if scaled else flows)
-    return found
+        flow += weights[source] * (flows / flows.sum() if scaled else flows)
+    return flow
 
 
 def _graph(layers: Sequence[Array]) -> tuple[Any, list[float]]:

@@ -76,8 +76,8 @@ def _cam(maps: Maps) -> list[Tensor]:
     return [(weights * share[..., None]).mean(dim=1).clamp(min=0) * others]
 
 
-def _authors(batch: Batch, found: Sequence[Tensor], *, length: int | None) -> Array:
-    weights, gradient = found
+def _authors(batch: Batch, maps: Sequence[Tensor], *, length: int | None) -> Array:
+    weights, gradient = maps
 
     def of_item(row: int, size: int) -> Tensor:
         a, g = weights[row, :, :size, :size], gradient[row, :, :size, :size]

@@ -58,8 +58,8 @@ def logits_at(passed: InputLayerForward, values: Tensor) -> Array:
     """(B, C) the logits with `values` (B, ...) at the input layer."""
     rows = torch.arange(len(values), device=values.device)
     with torch.no_grad():
-        found = [as_array(passed(values[part], rows[part])) for part in passed.chunks(rows)]
-    return np.concatenate(found)
+        logits = [as_array(passed(values[part], rows[part])) for part in passed.chunks(rows)]
+    return np.concatenate(logits)
 
 
 def own_part(passed: InputLayerForward) -> Tensor:
@@ -68,7 +68,7 @@ def own_part(passed: InputLayerForward) -> Tensor:
     if passed.at == "pixels":
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=start.device)
     positions = torch.arange(start.shape[1], device=start.device)
-    lengths = torch.tensor([one.length for one in passed.batch.encoded], device=start.device)
+    lengths = torch.tensor([entry.length for entry in passed.batch.encoded], device=start.device)
     return (positions < lengths[:, None])[:, :, None]
 
 
@@ -79,8 +79,8 @@ def _zeroed(passed: InputLayerForward) -> Tensor:
 def _tokens(passed: InputLayerForward) -> dict[str, int]:
     """The tokens that the model's tokenizer has, by the name of their baseline."""
     tokenizer = getattr(passed.model.encoder, "tokenizer", None)
-    found = {name: getattr(tokenizer, place, None) for name, place in _TOKENS.items()}
-    return {name: int(token) for name, token in found.items() if token is not None}
+    ids = {name: getattr(tokenizer, place, None) for name, place in _TOKENS.items()}
+    return {name: int(token) for name, token in ids.items() if token is not None}
 
 
 def _usual(passed: InputLayerForward) -> str:
@@ -99,7 +99,7 @@ def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:
             f"does not have; use {there}"
         )
     ids: Tensor = passed.batch.inputs["input_ids"]
-    content = [own_positions(one.features, ids.shape[1]) for one in passed.batch.encoded]
+    content = [own_positions(entry.features, ids.shape[1]) for entry in passed.batch.encoded]
     masks = torch.from_numpy(np.stack(content)).to(ids.device)
     return ids.masked_fill(masks, tokens[baseline])
 
@@ -148,7 +148,7 @@ class Noise:
     def __init__(self, passed: InputLayerForward, seed: int, purpose: str) -> None:
         encoded = passed.batch.encoded
         self.passed = passed
-        self.generators = [generator_of(seed, one.item.id, purpose) for one in encoded]
+        self.generators = [generator_of(seed, entry.item.id, purpose) for entry in encoded]
 
     def normal(self, rows: Tensor) -> Tensor:
         """(N, ...) one draw for each of the items `rows` (N,), in their order."""

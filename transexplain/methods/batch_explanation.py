@@ -67,13 +67,13 @@ class Records(Sequence[list[Attribution]]):
     def __getitem__(self, row: Any) -> Any:
         """The attributions of one row, the same objects every time; a slice is a list."""
         if isinstance(row, slice):
-            return [self[one] for one in range(len(self))[row]]
-        found = self._made[row]
-        if found is None:
+            return [self[place] for place in range(len(self))[row]]
+        record = self._made[row]
+        if record is None:
             place = range(len(self))[row]
-            made = [one for maker in self._makers if (one := maker(place)) is not None]
-            found = self._made[row] = made
-        return found
+            made = [record for maker in self._makers if (record := maker(place)) is not None]
+            record = self._made[row] = made
+        return record
 
 
 Array = NDArray[np.float64]
@@ -129,26 +129,26 @@ def explain_targets(
     for number in range(rounds):
         row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
         seed = seed_of(row_targets, logits.shape)
-        found = take(seed, number == rounds - 1)
-        explained_logits = sum_of_item(seed * logits) if found.logits is None else found.logits
-        kept: NDArray[np.floating[Any]] = found.positions.astype(
+        taken = take(seed, number == rounds - 1)
+        explained_logits = sum_of_item(seed * logits) if taken.logits is None else taken.logits
+        kept: NDArray[np.floating[Any]] = taken.positions.astype(
             np.float64 if mark.double else np.float32
         )
-        numbers.append((kept, found.ledgers or ()))
+        numbers.append((kept, taken.ledgers or ()))
         makers.append(
-            partial(_record_of, batch.encoded, row_targets, found, kept, explained_logits, mark)
+            partial(_record_of, batch.encoded, row_targets, taken, kept, explained_logits, mark)
         )
     finite = partial(_all_finite, logits, numbers)
     return BatchExplanation(logits, Records(len(batch.encoded), makers, finite))
 
 
 def _all_finite(
-    logits: Array, found: Sequence[tuple[NDArray[np.floating[Any]], Sequence[Ledger]]]
+    logits: Array, taken: Sequence[tuple[NDArray[np.floating[Any]], Sequence[Ledger]]]
 ) -> bool:
     """Whether logits, relevance (padding too) and ledgers of a batch are finite."""
     return bool(np.isfinite(logits).all()) and all(
         np.isfinite(relevance).all() and all(map(is_finite, ledgers))
-        for relevance, ledgers in found
+        for relevance, ledgers in taken
     )
 
 

@@ -144,7 +144,7 @@ class _Decoded:
         batch = self.layers.batch
         ids = batch.inputs[self.layers.model.caller.main]
         hidden = self.layers.closed(self.layer).to(ids.device)
-        found = []
+        maps = []
         for row, length in enumerate(batch.lengths.tolist()):
             logits = self.head(hidden[row : row + 1, :length])[0]
             own = ids[row, :length]
@@ -155,8 +155,8 @@ class _Decoded:
             every = logits.to(torch.promote_types(logits.dtype, torch.float32))
             entries = within if self.among == "text" else every
             likely = (within - entries.logsumexp(dim=-1, keepdim=True)).exp()
-            found.append((highest(likely, self.tau), token))
-        return found
+            maps.append((highest(likely, self.tau), token))
+        return maps
 
 
 def highest(contribution: Tensor, tau: int | None) -> Tensor:

@@ -121,8 +121,8 @@ def _checked(
     )
     own = passed.logits[rows.cpu().numpy()]
     tolerance = max(_APART, 10 * tolerance_of(passed.model))
-    for found, wanted in ((passes.logits, own), (passes.reference_logits, expected)):
-        if np.abs(as_array(found) - wanted).max() > tolerance * np.abs(wanted).max():
+    for logits, wanted in ((passes.logits, own), (passes.reference_logits, expected)):
+        if np.abs(as_array(logits) - wanted).max() > tolerance * np.abs(wanted).max():
             raise EngineError(
                 f"{passed.model.ref.source} decides in Python by the values of its tensors, and "
                 f"otherwise at the reference than at the item, so {method!r} has no multipliers; "

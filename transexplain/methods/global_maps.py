@@ -63,8 +63,8 @@ def only(layer: int) -> Callable[[int], range]:
 
 def read(matrix: Tensor, rows: Tensor) -> Array:
     """(B, T) the rows of a matrix (B, T, T), weighted by `rows` (B, T)."""
-    found: Array = torch.einsum("bq,bqk->bk", rows.to(matrix), matrix).double().cpu().numpy()
-    return found
+    read: Array = torch.einsum("bq,bqk->bk", rows.to(matrix), matrix).double().cpu().numpy()
+    return read
 
 
 def rows_of(maps: GlobalMaps, readout: str) -> Tensor:
@@ -105,11 +105,11 @@ def explain_by_maps(
         rows = None if finish is not None else rows_of(maps, readout)
 
         def take(seed: Array, last: bool) -> SeedRelevance:
-            found = maps.results(seed, last=last)
+            results = maps.results(seed, last=last)
             if finish is not None:
-                return SeedRelevance(finish(found))
+                return SeedRelevance(finish(results))
             assert rows is not None
-            return SeedRelevance(read(found[0], rows))
+            return SeedRelevance(read(results[0], rows))
 
         mark = CommonFields(name, "attention", unit, double=maps.double)
         if method.gradients or method.rules is not None:
@@ -142,12 +142,12 @@ def padded(model: LoadedModel, batch: Batch, length: int | None, variant: str) -
 
 def item_by_item(batch: Batch, length: int | None, width: int, compute: OfItem) -> Array:
     """(B, T) from one computation for each item at its own length, or at `length`."""
-    found = np.zeros((len(batch.encoded), width))
+    relevance = np.zeros((len(batch.encoded), width))
     for row, encoded in enumerate(batch.encoded):
         size = encoded.length if length is None else length
         values = compute(row, size).double().cpu().numpy()
-        found[row, :size] = values
-    return found
+        relevance[row, :size] = values
+    return relevance
 
 
 def without_first(batch: Batch, means: Sequence[Tensor], *, length: int | None) -> Array:
@@ -155,9 +155,9 @@ def without_first(batch: Batch, means: Sequence[Tensor], *, length: int | None) 
     (mean,) = means
 
     def of_item(row: int, size: int) -> Tensor:
-        found = mean[row, 0, :size].clone()
-        found[0] = 0
-        return found
+        row_mean = mean[row, 0, :size].clone()
+        row_mean[0] = 0
+        return row_mean
 
     return item_by_item(batch, length, mean.shape[-1], of_item)
 

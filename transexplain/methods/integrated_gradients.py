@@ -63,7 +63,7 @@ def explain(
 
 def _path_points(passed: InputLayerForward, base: Tensor, steps: int) -> Iterator[Point]:
     """The quadrature's points between baseline and item with their weights, a chunk at a time."""
-    nodes, weights = (torch.from_numpy(found) for found in np.polynomial.legendre.leggauss(steps))
+    nodes, weights = (torch.from_numpy(values) for values in np.polynomial.legendre.leggauss(steps))
     items, rows = len(base), several(passed, steps)
     place, weight = ((nodes + 1) / 2).repeat_interleave(items), weights.repeat_interleave(items) / 2
     for part in passed.chunks(rows):

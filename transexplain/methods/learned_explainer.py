@@ -68,19 +68,19 @@ class Explainer(nn.Module):
     def __init__(self, architecture: Architecture, *, dropout: float = 0.0) -> None:
         """`dropout`: share of what its layers add that is dropped in train mode."""
         super().__init__()
-        one, width = architecture, architecture.width
+        shape, width = architecture, architecture.width
         self.architecture = architecture
-        self.read = nn.ModuleList(nn.Linear(size, width) for size in one.widths)
-        self.read_logits = nn.Linear(one.classes, width)
-        self.layers = nn.ModuleList(_Layer(width, one.heads, dropout) for _ in range(one.depth))
+        self.read = nn.ModuleList(nn.Linear(size, width) for size in shape.widths)
+        self.read_logits = nn.Linear(shape.classes, width)
+        self.layers = nn.ModuleList(_Layer(width, shape.heads, dropout) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(width)
-        self.to_relevance = nn.Linear(width, one.classes)
+        self.to_relevance = nn.Linear(width, shape.classes)
         self.to_scale = _head(width, 2)
-        self.to_constants = _head(width, one.classes) if one.conserve else None
+        self.to_constants = _head(width, shape.classes) if shape.conserve else None
         self.register_buffer("log_mean", torch.zeros(2))
         self.register_buffer("log_deviation", torch.ones(2))
-        self.register_buffer("constant_mean", torch.zeros(one.classes))
-        self.register_buffer("constant_deviation", torch.ones(one.classes))
+        self.register_buffer("constant_mean", torch.zeros(shape.classes))
+        self.register_buffer("constant_deviation", torch.ones(shape.classes))
 
     def forward(
         self,
@@ -124,8 +124,8 @@ class Explainer(nn.Module):
             known = known + read(F.layer_norm(state, state.shape[-1:]))
         for layer in self.layers:
             known = layer(known, mask)
-        found: Tensor = self.norm(known)
-        return found
+        hidden: Tensor = self.norm(known)
+        return hidden
 
     @torch.no_grad()
     def calibrate(self, scales: Tensor, constants: Tensor, momentum: float = 1.0) -> None:
@@ -231,8 +231,8 @@ class _Layer(nn.Module):
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None])
         mixed = self.mix(mixed.transpose(1, 2).reshape(items, positions, width))
         hidden = hidden + F.dropout(mixed, self.dropout, self.training)
-        found = self.narrow(F.gelu(self.widen(self.norm_forward(hidden))))
-        return hidden + F.dropout(found, self.dropout, self.training)
+        change = self.narrow(F.gelu(self.widen(self.norm_forward(hidden))))
+        return hidden + F.dropout(change, self.dropout, self.training)
 
 
 NAME = "explainer.safetensors"
@@ -334,10 +334,10 @@ def _explainer_of(
 ) -> tuple[Explainer, Facts]:
     """The explainer at `path`, read once for a model, after every check that it fits."""
     where = explainer_of({"explainer": path})
-    found: tuple[Explainer, Facts] = kept(
+    explainer: tuple[Explainer, Facts] = kept(
         model, "explainer", (where, sha256), partial(_read, model, where, sha256)
     )
-    return found
+    return explainer
 
 
 def _read(model: LoadedModel, where: str, sha256: str | None) -> tuple[Explainer, Facts]:

@@ -153,16 +153,16 @@ def explainers_of(plan: AuditPlan) -> tuple[SourceFile, ...]:
     """The explainers of a plan's methods whose bytes it names, each once."""
     methods = [plan.method, *([plan.exact.method] if plan.exact else [])]
     methods += [method.method for method in plan.evaluation.methods] if plan.evaluation else []
-    found = (_file(method.params) for method in methods if method.name == LEARNED)
-    return tuple(dict.fromkeys(one for one in found if one is not None))
+    files = (_file(method.params) for method in methods if method.name == LEARNED)
+    return tuple(dict.fromkeys(file for file in files if file is not None))
 
 
 def explainers_in(document: Any) -> Iterator[SourceFile]:
     """The same of a plan's stored document; a file that is named twice comes twice."""
     if isinstance(document, Mapping):
         params = _params(document)
-        if params is not None and (found := _file(params)) is not None:
-            yield found
+        if params is not None and (file := _file(params)) is not None:
+            yield file
         entries: Any = document.values()
     else:
         entries = document if isinstance(document, list | tuple) else ()
@@ -173,9 +173,9 @@ def explainers_in(document: Any) -> Iterator[SourceFile]:
 def without_folders(document: Any) -> Any:
     """A plan's document with explainers by their last name, where their bytes are named."""
     if isinstance(document, Mapping):
-        found = {key: without_folders(value) for key, value in document.items()}
+        facts = {key: without_folders(value) for key, value in document.items()}
         params = _params(document)
-        return found if params is None else {**found, "params": _named(params)}
+        return facts if params is None else {**facts, "params": _named(params)}
     if isinstance(document, list | tuple):
         return [without_folders(entry) for entry in document]
     return document
@@ -183,8 +183,8 @@ def without_folders(document: Any) -> Any:
 
 def check_explainers(plan: AuditPlan) -> None:
     """Raise ConfigurationError where an explainer of the plan is missing or not readable."""
-    for one in explainers_of(plan):
-        read_facts(one.path)
+    for explainer in explainers_of(plan):
+        read_facts(explainer.path)
 
 
 def portable(method: MethodSpec) -> MethodSpec:

@@ -146,7 +146,7 @@ class _EagerPasses:
         last: bool,
     ) -> list[Tensor]:
         """What a backward pass of `seed` brings to `maps`; it goes no deeper than these."""
-        return [heads_apart(one, self.logits) for one in arriving(seed, maps, last=last)]
+        return [heads_apart(map_, self.logits) for map_ in arriving(seed, maps, last=last)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,8 +167,8 @@ class _ReplayedPasses:
         """As eager ones, which the next call may write over."""
         whole = torch.zeros(self.rows, seed.shape[1], dtype=seed.dtype)
         whole[: self.items] = seed
-        found = self.begun.end(whole.to(self.logits.device))
-        return [one[: self.items] for one in found[2:]]
+        outputs = self.begun.end(whole.to(self.logits.device))
+        return [output[: self.items] for output in outputs[2:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -101,7 +101,7 @@ def _falls(presence: Presence, covered: list[Masks]) -> Array:
     whole = _logits(presence, covered, nothing)
     lost = [np.eye(most, len(over), dtype=np.int64) for over in covered]
     parts = [
-        whole - _logits(presence, covered, [one[first : first + at_once] for one in lost])
+        whole - _logits(presence, covered, [hidden[first : first + at_once] for hidden in lost])
         for first in range(0, most, at_once)
     ]
     return np.concatenate(parts, axis=1).transpose(0, 2, 1)

@@ -66,7 +66,7 @@ def explain(
 
 def _mean(maps: Maps, *, positive: bool) -> list[Tensor]:
     """(B, T, T) the relevance of one layer, mean over heads."""
-    (found,) = maps.relevance
+    (relevance,) = maps.relevance
     if maps.gradients:
-        found = found * maps.gradients[0]
-    return [(found.clamp(min=0) if positive else found).mean(dim=1)]
+        relevance = relevance * maps.gradients[0]
+    return [(relevance.clamp(min=0) if positive else relevance).mean(dim=1)]

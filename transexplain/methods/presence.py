@@ -159,10 +159,10 @@ def _no_removal(model: LoadedModel, batch: Batch) -> str | None:
     """Why masking a node does not remove it; None: it does."""
     if "attention_mask" not in batch.inputs:
         return "takes no attention_mask"
-    largest = max(batch.encoded, key=lambda one: one.length)
-    found = invariance_of(model, largest, ragged=True)
-    if found.padding is False:
-        return f"gives other logits beside masked nodes (by {found.padding_difference:.1g})"
+    largest = max(batch.encoded, key=lambda encoded: encoded.length)
+    invariance = invariance_of(model, largest, ragged=True)
+    if invariance.padding is False:
+        return f"gives other logits beside masked nodes (by {invariance.padding_difference:.1g})"
     return None
 
 
@@ -291,25 +291,25 @@ class Presence:
         """
         distinct = [np.unique(mask, axis=0, return_inverse=True) for mask in masks]
         whole = [unique.all(axis=1) for unique, _ in distinct]
-        found = [np.empty((len(unique), len(self.classes))) for unique, _ in distinct]
-        for row, everything, answers in zip(items, whole, found, strict=True):
+        logits = [np.empty((len(unique), len(self.classes))) for unique, _ in distinct]
+        for row, everything, answers in zip(items, whole, logits, strict=True):
             answers[everything] = self.logits[row]
         places = [
-            (one, number)
-            for one, everything in enumerate(whole)
+            (item, number)
+            for item, everything in enumerate(whole)
             for number in np.flatnonzero(~everything)
         ]
-        for chunk in self._chunks([items[one] for one, _ in places]):
+        for chunk in self._chunks([items[item] for item, _ in places]):
             if self.beat is not None:
                 self.beat()
             part = places[chunk]
-            rows = [items[one] for one, _ in part]
-            answers = self._logits(rows, [distinct[one][0][number] for one, number in part])
+            rows = [items[item] for item, _ in part]
+            answers = self._logits(rows, [distinct[item][0][number] for item, number in part])
             for (one, number), answer in zip(part, answers, strict=True):
-                found[one][number] = answer
+                logits[one][number] = answer
         return [
             answers[inverse.reshape(-1)]
-            for answers, (_, inverse) in zip(found, distinct, strict=True)
+            for answers, (_, inverse) in zip(logits, distinct, strict=True)
         ]
 
     def spread(self, row: int, weights: Array, width: int) -> Array:
@@ -347,8 +347,8 @@ class Presence:
         swapped = torch.where(there, given, self.absent.values[where])
         inputs = _trimmed({**some.inputs, self.absent.name: swapped}, some, self.model)
         logits = logits_again(self.model, dataclasses.replace(some, inputs=inputs))
-        found = numbered(as_array(logits), self.classes)
-        for row, answer in zip(rows, found, strict=True):
+        numbers = numbered(as_array(logits), self.classes)
+        for row, answer in zip(rows, numbers, strict=True):
             if not np.isfinite(answer).all():
                 raise ItemError(
                     "not-finite",
@@ -356,7 +356,7 @@ class Presence:
                     f"{self.batch.encoded[row].item.id} where {self.absent.note}; choose another "
                     "baseline",
                 )
-        return found
+        return numbers
 
     def _there(self, rows: Sequence[int], masks: Sequence[Masks], shape: torch.Size) -> Tensor:
         """(N, T), (N, T, 1) or (N, 1, H, W) what is present of an input of `shape`."""
@@ -397,7 +397,7 @@ def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
     if over == "words" and not isinstance(encoded.features, PatchGrid):
         tokens = [(place, encoded.features[place]) for place in np.flatnonzero(content).tolist()]
         # a token that belongs to no word is a word of its own
-        names = [(-1, place) if one.word is None else (one.word, -1) for place, one in tokens]
+        names = [(-1, place) if token.word is None else (token.word, -1) for place, token in tokens]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         owners[content] = [numbers[name] for name in names]
     return owners
@@ -468,9 +468,10 @@ def _of_seed(
     coefficients = seed.reshape(len(seed), -1)[:, presence.classes]
     pairs = list(zip(estimates, coefficients, strict=True))
     positions = [
-        presence.spread(row, one.weights @ wanted, width) for row, (one, wanted) in enumerate(pairs)
+        presence.spread(row, sampled.weights @ wanted, width)
+        for row, (sampled, wanted) in enumerate(pairs)
     ]
-    notes = [_notes(presence.absent.note, one, wanted) for one, wanted in pairs]
+    notes = [_notes(presence.absent.note, sampled, wanted) for sampled, wanted in pairs]
     return SeedRelevance(np.stack(positions), notes=notes)
 
 

@@ -41,7 +41,7 @@ def explain(
 
 def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], SeedRelevance]:
     width = max(encoded.length for encoded in batch.encoded)
-    rows = [_drawn(one.features, width, seed, one.item.id) for one in batch.encoded]
+    rows = [_drawn(entry.features, width, seed, entry.item.id) for entry in batch.encoded]
     positions = np.stack(rows)
     return lambda _seed, _last: SeedRelevance(positions)
 

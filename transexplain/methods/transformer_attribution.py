@@ -78,10 +78,10 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
 
 def _means(maps: Maps) -> list[Tensor]:
     """(B, T, T) of each layer, E_h[(dA * R)^+]; without gradients E_h[R^+]."""
-    found = list(maps.relevance)
+    maps_by_layer = list(maps.relevance)
     if maps.gradients:
-        found = [r * g for r, g in zip(found, maps.gradients, strict=True)]
-    return [of_layer.clamp(min=0).mean(dim=1) for of_layer in found]
+        maps_by_layer = [r * g for r, g in zip(maps_by_layer, maps.gradients, strict=True)]
+    return [of_layer.clamp(min=0).mean(dim=1) for of_layer in maps_by_layer]
 
 
 def _product(maps: Maps) -> list[Tensor]:

@@ -81,7 +81,7 @@ class AnswerCaller(Caller):
 
     def _read(self, logits: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
         rows = torch.arange(len(tokens), device=tokens.device)[:, None]
-        places, tokens, rows = (one.to(logits.device) for one in (places, tokens, rows))
+        places, tokens, rows = (tensor.to(logits.device) for tensor in (places, tokens, rows))
         if self.value == "log-probability":
             values = torch.log_softmax(logits, dim=-1)[rows, places, tokens]
         else:

@@ -73,7 +73,7 @@ def attention_kernel(module: nn.Module) -> str:
         return named
     fused = {bool(part.fused_attn) for part in module.modules() if hasattr(part, "fused_attn")}
     names = {True: "sdpa", False: "eager"}
-    return " and ".join(sorted(names[one] for one in fused))
+    return " and ".join(sorted(names[kind] for kind in fused))
 
 
 #: what the source of a module in memory begins with
@@ -262,7 +262,7 @@ def _checked_text(
         made = encoder.encode(items, long_text="truncate", max_length=None)
     except Exception as error:  # the tokenizers library raises no class of its own
         raise ModelLoadError(f"the tokenizer fails on a short text: {error}") from error
-    encoded = [one for one in made if isinstance(one, Encoded)]
+    encoded = [entry for entry in made if isinstance(entry, Encoded)]
     if not encoded:  # a tokenizer without Latin letters: there is no text to probe with
         return first_sites(module, embeddings)
     inputs = encoder.padded(encoded)().inputs
@@ -300,12 +300,12 @@ def _unchecked_text(
     inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
     likely = first_sites(module, embeddings)
     try:
-        found = text_sites(module, caller, embeddings, inputs)
-        if found is None and embeddings and is_inside_function(module, caller, likely, inputs):
-            found = replace(likely, block=None)
+        sites = text_sites(module, caller, embeddings, inputs)
+        if sites is None and embeddings and is_inside_function(module, caller, likely, inputs):
+            sites = replace(likely, block=None)
     except (EngineError, *FORWARD_ERRORS):
-        found = None
-    return found or likely
+        sites = None
+    return sites or likely
 
 
 def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = "classes") -> None:
@@ -320,9 +320,9 @@ def padding_of(module: nn.Module, tokenizer: Any | None) -> dict[str, int]:
     """What stands on padded positions of the inputs that are not 0 there."""
     configured = getattr(getattr(module, "config", None), "pad_token_id", None)
     pad = getattr(tokenizer, "pad_token_id", None)
-    found = pad if pad is not None else configured
+    pad_id = pad if pad is not None else configured
     types = getattr(tokenizer, "pad_token_type_id", 0)
-    return {"input_ids": found if isinstance(found, int) else 0, "token_type_ids": types or 0}
+    return {"input_ids": pad_id if isinstance(pad_id, int) else 0, "token_type_ids": types or 0}
 
 
 def _device(module: nn.Module) -> torch.device:
@@ -368,14 +368,14 @@ def _refuse_packed(module: nn.Module) -> None:
 
 def _refuse_absent(module: nn.Module) -> None:
     """Raise ModelLoadError for weights that a backward pass cannot read: it needs all of them."""
-    for name, one in module.named_parameters():
-        if one.is_inference():
+    for name, parameter in module.named_parameters():
+        if parameter.is_inference():
             raise ModelLoadError(
                 f"the weights {name} of {type(module).__name__} were made inside "
                 "torch.inference_mode(), and no gradient can pass them: load the model outside of "
                 "it, or by load_model, which leaves it"
             )
-        if one.is_meta:
+        if parameter.is_meta:
             raise ModelLoadError(
                 f"the weights {name} of {type(module).__name__} are not in memory: they were moved "
                 "to the CPU or to disk by accelerate, or never loaded. Load the model where there "

@@ -79,17 +79,17 @@ def _logits(output: Any) -> Tensor:
     if isinstance(start, Tensor) and isinstance(end, Tensor):
         return torch.stack((start, end), dim=-1)  # (B, T, 2) of a model for question answering
     if isinstance(output, Mapping) and "logits" in output:
-        found = output["logits"]
+        logits = output["logits"]
     elif hasattr(output, "logits"):
-        found = output.logits
+        logits = output.logits
     else:
-        found = output[0] if isinstance(output, tuple | list) and output else None
-    if not isinstance(found, Tensor):
+        logits = output[0] if isinstance(output, tuple | list) and output else None
+    if not isinstance(logits, Tensor):
         raise EngineError(
             f"the module returned {type(output).__name__} without logits; "
             "it must return a tensor (B, C), or an output with `.logits`"
         )
-    return found
+    return logits
 
 
 @contextmanager

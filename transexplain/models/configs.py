@@ -132,14 +132,14 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; ModelLoadError names the file otherwise."""
     _check_bytes(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"{path} cannot be read as JSON: {error}") from error
     except RecursionError as error:
         raise _too_deep(path) from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelLoadError(f"{path} holds no JSON object")
-    return found
+    return config
 
 
 def _too_deep(path: Path) -> ModelLoadError:
@@ -258,7 +258,7 @@ class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run `func` where there is room for what it makes."""
         given = kwargs or {}
         if not func._schema.is_mutable:
-            if any(isinstance(one, Tensor) for one in _flat((*args, *given.values()))):
+            if any(isinstance(value, Tensor) for value in _flat((*args, *given.values()))):
                 self._check(_made(func, *tree_map_only(Tensor, _on_meta, (args, given))))
             else:
                 self._take(_new(func, args, given))
@@ -288,7 +288,7 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 
 def _new(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     """The size of each tensor that a call without tensors would make."""
-    if args and isinstance(args[0], list | tuple) and all(type(one) is int for one in args[0]):
+    if args and isinstance(args[0], list | tuple) and all(type(size) is int for size in args[0]):
         return [prod(args[0])]  # empty, zeros, full: nearly all of them
     return _made(func, args, {**kwargs, "device": "meta"})
 
@@ -296,10 +296,10 @@ def _new(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
 def _made(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     """The size of each tensor that a call would make; empty where torch cannot tell."""
     try:
-        found = func(*args, **kwargs)
+        output = func(*args, **kwargs)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return []  # the call itself says what is wrong
-    return [leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+    return [leaf.numel() for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
 def _on_meta(tensor: Tensor) -> Tensor:

@@ -65,27 +65,27 @@ class AnsweredEncoder(PromptEncoder):
         An answer without a token is the failure `empty-answer`; `joined-token` is one whose
         beginning the tokenizer joins with the prompt's end.
         """
-        found: dict[int, Encoded | ItemFailure] = {}
+        entries: dict[int, Encoded | ItemFailure] = {}
         prompts: dict[int, Item] = {}
         given: dict[int, str] = {}
         for place, item in enumerate(items):
             try:
                 prompts[place] = self._parted(item, place, given)
             except ItemError as error:
-                found[place] = failure(item, error)
+                entries[place] = failure(item, error)
         made = super().encode([*prompts.values()], long_text=long_text, max_length=max_length)
         encoded = dict(zip(prompts, made, strict=True))
-        said = self._generated({n: one for n, one in encoded.items() if n not in given})
+        said = self._generated({n: entry for n, entry in encoded.items() if n not in given})
         for place, prompt in encoded.items():
             try:
                 answered = prompt
                 if isinstance(prompt, Encoded):
                     text = given.get(place) or self._text(prompt, said[place])
                     answered = self._answered(items[place], prompt, text)
-                found[place] = answered
+                entries[place] = answered
             except ItemError as error:
-                found[place] = failure(items[place], error)
-        return [found[place] for place in range(len(items))]
+                entries[place] = failure(items[place], error)
+        return [entries[place] for place in range(len(items))]
 
     def _parted(self, item: Item, place: int, given: dict[int, str]) -> Item:
         """The item's prompt; `given` gets the answer, where there is one."""
@@ -223,7 +223,7 @@ class NearbyAnswer:
         if said != self._answer[: len(said)]:
             return logits
         wanted = self._answer[len(said) : len(said) + 1] or self._ends
-        near = [one for one in wanted if best[0] - logits[0, one] <= self._share * scale]
+        near = [token for token in wanted if best[0] - logits[0, token] <= self._share * scale]
         if near:
             logits = logits.clone()
             logits[0, near[0]] = best[0] + scale

@@ -44,29 +44,29 @@ def generated(
         chosen: changes logits before the likeliest token is taken.
     """
     with torch.no_grad(), eval_mode(module):
-        found: Tensor = module.generate(
+        tokens: Tensor = module.generate(
             ids,
             attention_mask=torch.ones_like(ids) if mask is None else mask,
             **(more or {}),
             logits_processor=[] if chosen is None else [chosen],
             generation_config=_greedy(module, count),
         )
-    return found
+    return tokens
 
 
 def until_end(module: Any, answer: Sequence[int]) -> list[int]:
     """An answer without the token that ends it and what stands behind that."""
     ends = ends_of(module)
-    stop = next((place for place, one in enumerate(answer) if one in ends), len(answer))
+    stop = next((place for place, token in enumerate(answer) if token in ends), len(answer))
     return list(answer[:stop])
 
 
 def ends_of(module: Any) -> set[int]:
     """The tokens that end a text."""
     own = getattr(module, "generation_config", None)
-    found = getattr(own, "eos_token_id", None)
-    found = getattr(module.config, "eos_token_id", None) if found is None else found
-    return {found} if isinstance(found, int) else set(found or ())
+    end = getattr(own, "eos_token_id", None)
+    end = getattr(module.config, "eos_token_id", None) if end is None else end
+    return {end} if isinstance(end, int) else set(end or ())
 
 
 def _greedy(module: Any, count: int) -> Any:
@@ -77,8 +77,8 @@ def _greedy(module: Any, count: int) -> Any:
     own = getattr(module, "generation_config", None)
     kept: dict[str, Any] = {}
     for name in names:
-        found = getattr(own, name, None)
-        kept[name] = getattr(module.config, name, None) if found is None else found
+        setting = getattr(own, name, None)
+        kept[name] = getattr(module.config, name, None) if setting is None else setting
     if kept["pad_token_id"] is None:
         kept["pad_token_id"] = next(iter(ends_of(module)), 0)
     return GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, **kept)
@@ -98,14 +98,14 @@ class TogetherGeneration:
 
     def answers(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """At most `count` tokens behind each prompt, as each alone has them; ends left out."""
-        found: dict[int, list[int]] = {}
+        answers: dict[int, list[int]] = {}
         for some in _batches([len(prompt) + count for prompt in prompts]):
             if len(some) > 1 and self._takes(prompts[some[0]]):
-                found |= self._together({place: prompts[place] for place in some}, count)
+                answers |= self._together({place: prompts[place] for place in some}, count)
             for place in some:
-                if place not in found:
-                    found[place] = self._alone(prompts[place], count)
-        return [found[place] for place in range(len(prompts))]
+                if place not in answers:
+                    answers[place] = self._alone(prompts[place], count)
+        return [answers[place] for place in range(len(prompts))]
 
     def _alone(self, prompt: Sequence[int], count: int) -> list[int]:
         ids = torch.tensor([list(prompt)], device=self.device)
@@ -166,7 +166,7 @@ class TogetherGeneration:
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Places of prompts with their answers in batches, the longest first, of similar lengths."""
     batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
+    for place in sorted(range(len(lengths)), key=lambda place_: -lengths[place_]):
         positions = (len(batch) + 1) * (lengths[batch[0]] if batch else 0)
         if len(batch) == _ROWS or positions > _POSITIONS:
             yield batch
@@ -191,9 +191,9 @@ class _NearTokens:
         said = ids[:, self._begun :]
         for end in self._ends:
             near = near & ~(said == end).any(dim=1)
-        found = near.tolist()
-        before = self.rows or [False] * len(found)
-        self.rows = [one or other for one, other in zip(before, found, strict=True)]
+        ties = near.tolist()
+        before = self.rows or [False] * len(ties)
+        self.rows = [tied or other for tied, other in zip(before, ties, strict=True)]
         return logits
 
 

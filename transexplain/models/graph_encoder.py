@@ -46,8 +46,8 @@ class NodeProbe:
 
     def sites(self) -> Sites:
         """The input layers; before the first graph, the most likely ones."""
-        found = self._found
-        return first_sites(self._module, ()) if found is None else found.sites
+        graph = self._found
+        return first_sites(self._module, ()) if graph is None else graph.sites
 
     def of(self, inputs: Mapping[str, Tensor]) -> NodeSites:
         """What the model shows for one graph: `inputs` (1, ...) each, on its device.
@@ -86,9 +86,9 @@ class NodeProbe:
             prefix = None if layout is None else _prefix(_moved(first, second, layout), nodes)
             if layout is None or prefix is None:
                 continue
-            found = replace(sites, layout=layout)
-            if probe.is_cut(found, "encoder"):
-                return NodeSites(sites=found, prefix=prefix, width=width)
+            improved = replace(sites, layout=layout)
+            if probe.is_cut(improved, "encoder"):
+                return NodeSites(sites=improved, prefix=prefix, width=width)
         return NodeSites(sites=Sites(block=None), width=width)
 
 
@@ -154,9 +154,9 @@ class NodeEncoder:
         """
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
-        names = {name: None for one in encoded for name in one.inputs}
+        names = {name: None for entry in encoded for name in entry.inputs}
         inputs = {name: self._stacked(encoded, name) for name in names}
-        lengths = torch.tensor([one.length for one in encoded])
+        lengths = torch.tensor([entry.length for entry in encoded])
 
         def moved() -> Batch:
             there = {name: values.to(self.device) for name, values in inputs.items()}
@@ -172,23 +172,23 @@ class NodeEncoder:
         elif MASK not in inputs:
             inputs[MASK] = torch.ones(nodes, dtype=torch.long)
         row = one_row(inputs, self.dtype)
-        found = self.probe.of({name: values.to(self.device) for name, values in row.items()})
-        if found.width not in (None, width):
+        probe = self.probe.of({name: values.to(self.device) for name, values in row.items()})
+        if probe.width not in (None, width):
             raise ItemError(
-                "bad-input", f"{self.main} has width {width}; the model takes {found.width}"
+                "bad-input", f"{self.main} has width {width}; the model takes {probe.width}"
             )
-        tokens = _virtual(found.prefix) + _nodes(names_of(item.content, nodes))
+        tokens = _virtual(probe.prefix) + _nodes(names_of(item.content, nodes))
         return Encoded(
             item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=False
         )
 
     def _stacked(self, encoded: Sequence[Encoded], name: str) -> Tensor:
-        given = [one.inputs.get(name) for one in encoded]
+        given = [entry.inputs.get(name) for entry in encoded]
         rows = [values for values in given if values is not None]
         if len(rows) < len(given):
             missing = encoded[given.index(None)].item.id
             raise ConfigurationError(f"item {missing} has no {name!r}, others do")
-        nodes = [one.inputs[self.main].shape[0] for one in encoded]
+        nodes = [entry.inputs[self.main].shape[0] for entry in encoded]
         most = max(nodes)
         axes = _growing(rows, nodes)
         real = any(values.is_floating_point() for values in rows)

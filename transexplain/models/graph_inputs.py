@@ -58,10 +58,10 @@ def names_of(content: Mapping[str, Any], nodes: int) -> list[str]:
     names = content.get(NAMES)
     if names is None:
         return [numbered(number) for number in range(nodes)]
-    found = [str(name) for name in names]
-    if isinstance(names, str) or len(found) < nodes:
+    inputs = [str(name) for name in names]
+    if isinstance(names, str) or len(inputs) < nodes:
         raise ItemError("bad-input", f"{NAMES} must be {nodes} names, one for each node")
-    return found[:nodes]
+    return inputs[:nodes]
 
 
 def first_nodes(inputs: Mapping[str, Tensor], main: str, count: int) -> dict[str, Tensor]:

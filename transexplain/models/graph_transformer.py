@@ -165,7 +165,9 @@ class GraphTransformer(nn.Module):
             raise ValueError(f"{len(names)} class names for {self.head.out_features} classes")
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        weights = {name: one.detach().cpu().contiguous() for name, one in self.state_dict().items()}
+        weights = {
+            name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()
+        }
         (place / "model.safetensors").write_bytes(save(weights))
         config = {**facts, _ARGUMENTS: self.arguments, "classes": names}
         text = json.dumps(config, indent=1, sort_keys=True) + "\n"
@@ -203,8 +205,8 @@ def load_folder(
     with torch.random.fork_rng(devices=[]), Budget(size, where):
         module = GraphTransformer(classes=len(classes), **arguments)
     fill(module, weights, str(folder))
-    found = digests_of_folder(folder, files)
-    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
+    digests = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=digests.whole, device=str(device), files=digests.files)
     return assemble_nodes(
         module.to(device=device, dtype=dtype).eval(), classes=unique_names(classes), origin=origin
     )

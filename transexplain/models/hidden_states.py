@@ -74,15 +74,15 @@ class Layers:
         Raises EngineError where the logits do not depend on the layer.
         """
         output = self.inputs if layer == EMBEDDINGS else self._output(layer)
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             self.logits, output, seed.to(self.logits), retain_graph=not last, allow_unused=True
         )[0]
-        if found is None:
+        if gradients is None:
             raise EngineError(
                 f"the logits of {self.model.ref.source} do not depend on {named(layer)}; choose "
                 "another layer"
             )
-        return found if layer == EMBEDDINGS else self._sequence(layer, found)
+        return gradients if layer == EMBEDDINGS else self._sequence(layer, gradients)
 
     def closed(self, layer: int) -> Tensor:
         """(B, T, D) what the base model would give if its last layer had given `layer`'s output.
@@ -111,12 +111,12 @@ class Layers:
 
     def _sequence(self, layer: int, tensor: Tensor) -> Tensor:
         try:
-            found = sequence_of(tensor, self.model.sites.layout)
+            sequence = sequence_of(tensor, self.model.sites.layout)
         except (IndexError, RuntimeError):
-            found = tensor
-        if found.dim() != 3 or tuple(found.shape[:2]) != self.width:
+            sequence = tensor
+        if sequence.dim() != 3 or tuple(sequence.shape[:2]) != self.width:
             raise self._unfit(layer, f"a tensor of shape {tuple(tensor.shape)}")
-        return found
+        return sequence
 
     def _unfit(self, layer: int, what: str) -> ConfigurationError:
         items, positions = self.width
@@ -259,15 +259,15 @@ class _Hooks:
     def on_layer(self, _block: nn.Module, _args: Any, output: Any) -> Any:
         if threading.get_ident() != self.thread:
             return None
-        found = first_float(output)
+        tensor = first_float(output)
         number = len(self.outputs)
-        self.outputs.append(found)
-        if found is None:
+        self.outputs.append(tensor)
+        if tensor is None:
             return None
         if self.replace is not None and self.replace[0] == number:
-            return _exchanged(output, found, self.replace[1])
+            return _exchanged(output, tensor, self.replace[1])
         # a copy, so that no operator in place changes what is kept
-        return _exchanged(output, found, found.clone())
+        return _exchanged(output, tensor, tensor.clone())
 
     def on_base(self, _base: nn.Module, _args: Any, output: Any) -> None:
         if threading.get_ident() == self.thread:
@@ -318,17 +318,17 @@ def read_states(
     hooks = _StateHooks()
     with hooks.placed(model):
         logits = model.caller(model.module, batch.inputs) if training else model.logits(batch)
-    found = [_sequence(model, hooks.states, layer) for layer in (0, *layers)]
-    width, device = found[0].shape[1], logits.device
+    sequences = [_sequence(model, hooks.states, layer) for layer in (0, *layers)]
+    width, device = sequences[0].shape[1], logits.device
     # layers may lie on several devices
-    hidden = tuple(one.to(device) for one in found[1:])
+    hidden = tuple(sequence.to(device) for sequence in sequences[1:])
     return States(logits, hidden, *masks_of(batch, width))
 
 
 def masks_of(batch: Batch, width: int) -> tuple[Tensor, Tensor]:
     """(B, T) twice: where an item has a position, and where that is its own content."""
     mask = positions_of(batch, width)
-    own = np.stack([own_positions(one.features, width) for one in batch.encoded])
+    own = np.stack([own_positions(entry.features, width) for entry in batch.encoded])
     return mask, torch.from_numpy(own).to(mask.device) & mask
 
 
@@ -337,13 +337,13 @@ def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
     hooks = _StateHooks()
     with torch.no_grad(), eval_mode(model.module), hooks.placed(model):
         model.caller(model.module, batch.inputs)
-    found = {}
+    lists = {}
     for layer in range(len(hooks.states)):
         try:
-            found[layer] = _sequence(model, hooks.states, layer).shape[-1]
+            lists[layer] = _sequence(model, hooks.states, layer).shape[-1]
         except ConfigurationError:
             continue
-    return found
+    return lists
 
 
 def positions_of(batch: Batch, width: int) -> Tensor:
@@ -352,19 +352,24 @@ def positions_of(batch: Batch, width: int) -> Tensor:
 
 
 def _sequence(model: LoadedModel, states: Sequence[Tensor | None], layer: int) -> Tensor:
-    found = states[layer] if layer < len(states) else None
+    sequence = states[layer] if layer < len(states) else None
     first = states[0] if states else None
-    if found is not None and layer:
+    if sequence is not None and layer:
         try:
-            found = sequence_of(found, model.sites.layout)
+            sequence = sequence_of(sequence, model.sites.layout)
         except (IndexError, RuntimeError):
-            found = None
-    if found is None or first is None or found.dim() != 3 or found.shape[:2] != first.shape[:2]:
+            sequence = None
+    if (
+        sequence is None
+        or first is None
+        or sequence.dim() != 3
+        or sequence.shape[:2] != first.shape[:2]
+    ):
         raise ConfigurationError(
             f"layer {layer} of {model.ref.source} does not give one vector for each position of "
             "its first layer (layers that merge or split positions do not); read other layers"
         )
-    return found
+    return sequence
 
 
 class _StateHooks:
@@ -381,14 +386,14 @@ class _StateHooks:
         def on_entry(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if threading.get_ident() != self.thread or self.states:
                 return
-            found = first_float((*args, kwargs.get("hidden_states")))
-            self.states.append(None if found is None else sequence_of(found, layout).clone())
+            tensor = first_float((*args, kwargs.get("hidden_states")))
+            self.states.append(None if tensor is None else sequence_of(tensor, layout).clone())
 
         def on_layer(_block: nn.Module, _args: Any, output: Any) -> None:
             if threading.get_ident() == self.thread:
-                found = first_float(output)
+                tensor = first_float(output)
                 # a copy, so that no operator in place changes what is kept
-                self.states.append(None if found is None else found.clone())
+                self.states.append(None if tensor is None else tensor.clone())
 
         handles = [blocks[0].register_forward_pre_hook(on_entry, with_kwargs=True)]
         handles += [block.register_forward_hook(on_layer) for block in dict.fromkeys(blocks)]

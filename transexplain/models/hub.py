@@ -156,14 +156,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         )
     single, index = folder / _WEIGHTS, folder / _INDEX
     if single.is_file():
-        found = [single]
+        files = [single]
     elif index.is_file():
-        found = _indexed(folder, index)
+        files = _indexed(folder, index)
     else:
         raise _no_weights(folder)
-    for path in found:
+    for path in files:
         check_header(path)
-    return tuple(found)
+    return tuple(files)
 
 
 def weight_names(folder: Path) -> list[str]:
@@ -181,13 +181,13 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelLoadError(f"{index} holds no weight_map")
-    found = sorted({folder / str(name) for name in names.values()})
-    for path in found:
+    shards = sorted({folder / str(name) for name in names.values()})
+    for path in shards:
         if path.parent != folder or path.suffix != ".safetensors":
             raise ModelLoadError(f"{index} names {path.name!r}, which is no file beside it")
         if not path.is_file():
             raise ModelLoadError(f"{folder} lacks {path.name}, which {_INDEX} names")
-    return found
+    return shards
 
 
 def _no_weights(folder: Path) -> ModelLoadError:
@@ -294,13 +294,13 @@ def digests_of_files(files: Mapping[str, Path]) -> Digests:
     """Of `files` by name; every byte is read once."""
     whole, each = hashlib.sha256(), []
     for name in sorted(files):
-        one = hashlib.sha256()
+        digest = hashlib.sha256()
         whole.update(f"{name}\0{files[name].stat().st_size}\0".encode())
         with files[name].open("rb") as file:
             while chunk := file.read(_CHUNK):
                 whole.update(chunk)
-                one.update(chunk)
-        each.append(SourceFile(path=name, sha256=one.hexdigest()))
+                digest.update(chunk)
+        each.append(SourceFile(path=name, sha256=digest.hexdigest()))
     return Digests(whole=whole.hexdigest(), files=tuple(each))
 
 

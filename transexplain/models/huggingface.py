@@ -65,11 +65,11 @@ def card_map(module: nn.Module, memory: Mapping[str, int], where: str) -> dict[s
             "cannot lie on several cards; use device='cuda:0' or 'cpu'"
         )
     parts = list(_parts(module, frozenset(whole)))
-    size = sum({key: one for _, sizes in parts for key, one in sizes.items()}.values())
+    size = sum({key: size_ for _, sizes in parts for key, size_ in sizes.items()}.values())
     most = {device: int(_FOR_WEIGHTS * free) for device, free in memory.items()}
     even = max(1, size // len(most))
     share = even
-    while (places := _filled(parts, [min(one, share) for one in most.values()])) is None:
+    while (places := _filled(parts, [min(bytes_, share) for bytes_ in most.values()])) is None:
         if share >= max(most.values()):
             raise ModelLoadError(_too_large(module, size, most, where))
         share += max(1, int(_STEP * even))
@@ -435,7 +435,9 @@ def _factory(task: str) -> Any:
 def head_of_config(config: Mapping[str, Any]) -> Head | None:
     """The head of a configuration whose model has logits at every position; None: of another."""
     named = map(str, config.get("architectures") or ())
-    return next((head for one in named if (head := head_of_class(one)) is not None), None)
+    return next(
+        (head for architecture in named if (head := head_of_class(architecture)) is not None), None
+    )
 
 
 @contextmanager

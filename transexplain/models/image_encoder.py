@@ -68,7 +68,9 @@ class PixelBytes(Mapping[str, Tensor]):
 
 def table_of(pictures: Sequence[PixelBytes]) -> Tensor | None:
     """The table that all these pictures share; None: they do not."""
-    tables = {id(one.table): one.table for one in pictures}  # those of a part are one object
+    tables = {
+        id(picture.table): picture.table for picture in pictures
+    }  # those of a part are one object
     first, *others = tables.values()
     same = all(other.dtype == first.dtype and torch.equal(other, first) for other in others)
     return first if same else None
@@ -126,12 +128,12 @@ class ByteTransform:
 
     def gives(self, transform: Transform, picture: Image.Image, shape: Sequence[int]) -> bool:
         """Whether both make the same (3, H, W) of a picture, to the bit."""
-        wanted, found = transform(picture), self.bytes_of(picture)
+        wanted, pixels = transform(picture), self.bytes_of(picture)
         return (
-            tuple(wanted.shape) == tuple(found.planes.shape) == tuple(shape)
-            and found.planes.dtype == torch.uint8
+            tuple(wanted.shape) == tuple(pixels.planes.shape) == tuple(shape)
+            and pixels.planes.dtype == torch.uint8
             and wanted.dtype == self.table.dtype
-            and torch.equal(wanted, found[NAME])
+            and torch.equal(wanted, pixels[NAME])
         )
 
 
@@ -161,8 +163,8 @@ def _steps(transform: Any) -> tuple[Transform, Transform] | None:
     if not _named(transform, "Compose"):
         return None
     several = list(transform.transforms)
-    floats = next((n for n, one in enumerate(several) if _named(one, "ToTensor")), len(several))
-    if not several[floats:] or not all(_named(one, "Normalize") for one in several[floats + 1 :]):
+    floats = next((n for n, step in enumerate(several) if _named(step, "ToTensor")), len(several))
+    if not several[floats:] or not all(_named(step, "Normalize") for step in several[floats + 1 :]):
         return None
     return _Planes(tuple(several[:floats])), type(transform)(several[floats:])
 
@@ -170,8 +172,8 @@ def _steps(transform: Any) -> tuple[Transform, Transform] | None:
 def _named(value: Any, name: str) -> bool:
     """Whether a value is of torchvision's class of this name."""
     return any(
-        one.__name__ == name and one.__module__.partition(".")[0] == "torchvision"
-        for one in type(value).__mro__
+        base.__name__ == name and base.__module__.partition(".")[0] == "torchvision"
+        for base in type(value).__mro__
     )
 
 
@@ -218,8 +220,8 @@ def _calls(transforms: tuple[Step, ...], size: tuple[int, int]) -> list[Call] | 
         return None
     asked: Any = _Unseen(size, [])
     try:
-        for one in transforms:
-            asked = one(asked)
+        for step in transforms:
+            asked = step(asked)
         calls: list[Call] = asked.calls
     except Exception:  # noqa: BLE001 - they ask for more than its size
         return None
@@ -402,8 +404,8 @@ class ImageEncoder:
 
     def padded(self, encoded: Sequence[Encoded]) -> Padded:
         """Stack to pixel_values (B, 3, H, W), on the device in the model's number type."""
-        lengths = torch.tensor([one.length for one in encoded])
-        pixels = self._pixels([one.inputs for one in encoded])
+        lengths = torch.tensor([entry.length for entry in encoded])
+        pixels = self._pixels([entry.inputs for entry in encoded])
 
         def moved() -> Batch:
             return Batch(
@@ -418,7 +420,7 @@ class ImageEncoder:
         pictures = [tensor for tensor in inputs if isinstance(tensor, PixelBytes)]
         table = table_of(pictures) if len(pictures) == len(inputs) else None
         if table is not None and self.device.type == "cuda":
-            planes = torch.stack([one.planes for one in pictures])
+            planes = torch.stack([picture.planes for picture in pictures])
             return lambda: gathered(
                 on_device(planes, self.device), on_device(table, self.device).to(self.dtype)
             )
@@ -453,9 +455,9 @@ class ImageEncoder:
         assert self.transform is not None
         if self._bytes is None:
             return self._checked(self.transform(shown))
-        found = self._bytes.bytes_of(shown)
-        self._check_shape(found.planes)
-        return found
+        pixels = self._bytes.bytes_of(shown)
+        self._check_shape(pixels.planes)
+        return pixels
 
     def _checked(self, pixels: Tensor) -> Mapping[str, Tensor]:
         self._check_shape(pixels)

@@ -53,21 +53,21 @@ def find_blocks(module: nn.Module) -> list[tuple[str, nn.Module]]:
     largest (an encoder goes before its decoder, an outer list before its parts); a list of one
     child begins only where there is no longer one (depth 1, or one layer used many times).
     """
-    lists = [(name, found) for name, found in module.named_modules() if _is_layer_list(found)]
+    lists = [(name, layers) for name, layers in module.named_modules() if _is_layer_list(layers)]
     longer = [pair for pair in lists if len(pair[1]) > 1]
     single = [pair for pair in lists if len(pair[1]) == 1 and pair[0]]
     candidates = longer or single
     if not candidates:
         return []
-    enough = max(_parameters(found) for _, found in candidates) / 2
+    enough = max(_parameters(layers) for _, layers in candidates) / 2
     first = next(pair for pair in candidates if _parameters(pair[1]) >= enough)
     others = [pair for pair in (*longer, *single) if pair is not first]
     return [_first_child(*pair) for pair in (first, *others)]
 
 
-def _first_child(name: str, found: nn.ModuleList | nn.Sequential) -> tuple[str, nn.Module]:
-    first: nn.Module = found
-    while isinstance(first, nn.ModuleList) or first is found:
+def _first_child(name: str, layers: nn.ModuleList | nn.Sequential) -> tuple[str, nn.Module]:
+    first: nn.Module = layers
+    while isinstance(first, nn.ModuleList) or first is layers:
         name, first = f"{name}.0".lstrip("."), next(iter(first.children()))
     return name, first
 
@@ -90,24 +90,27 @@ def find_embeddings(module: nn.Module) -> tuple[nn.Module, ...]:
 
     It is what the model names as its input embedding, else its embedding with most rows.
     """
-    found = _named_embedding(module)
-    if found is None:
+    embedding = _named_embedding(module)
+    if embedding is None:
         return ()
-    table = getattr(found, "weight", None)
+    table = getattr(embedding, "weight", None)
     sharing = (part for part in module.modules() if isinstance(part, nn.Embedding))
-    return (found, *(part for part in sharing if part.weight is table and part is not found))
+    return (
+        embedding,
+        *(part for part in sharing if part.weight is table and part is not embedding),
+    )
 
 
 def _named_embedding(module: nn.Module) -> nn.Module | None:
     named = getattr(module, "get_input_embeddings", None)
     if callable(named):
         try:
-            found = named()
+            embedding = named()
         except (NotImplementedError, AttributeError):
-            found = None
-        if isinstance(found, nn.Module):
-            return found
-    tables = [found for found in module.modules() if isinstance(found, nn.Embedding)]
+            embedding = None
+        if isinstance(embedding, nn.Module):
+            return embedding
+    tables = [table for table in module.modules() if isinstance(table, nn.Embedding)]
     return max(tables, key=lambda table: table.num_embeddings, default=None)
 
 
@@ -184,16 +187,16 @@ class _Hooks:
         self.taps.encoder_begins()
         if self.at != "encoder":
             return None
-        found = next(
+        place = next(
             (value for value in args if isinstance(value, Tensor) and value.is_floating_point()),
             kwargs.get("hidden_states"),
         )
-        if isinstance(found, Tensor) and found.is_floating_point():
-            input_layer = self.as_sequence(found, self.sites.layout)
+        if isinstance(place, Tensor) and place.is_floating_point():
+            input_layer = self.as_sequence(place, self.sites.layout)
             # one tensor may be several arguments: query, key and value of an attention layer
             return (
-                tuple(input_layer if value is found else value for value in args),
-                {name: input_layer if value is found else value for name, value in kwargs.items()},
+                tuple(input_layer if value is place else value for value in args),
+                {name: input_layer if value is place else value for name, value in kwargs.items()},
             )
         raise EngineError(
             f"{self.sites.block_name} ({type(self.sites.block).__name__}) is called without a "
@@ -501,9 +504,9 @@ def image_sites(
             grid, layout = infer_grid(input_layer, shape)
         except ModelLoadError:
             continue
-        found = replace(sites, layout=layout)
-        if cut.is_cut(found, "encoder"):
-            return found, grid
+        improved = replace(sites, layout=layout)
+        if cut.is_cut(improved, "encoder"):
+            return improved, grid
     return Sites(block=None), PatchGrid(
         rows=shape[1], cols=shape[2], height=shape[1], width=shape[2]
     )
@@ -536,10 +539,12 @@ def text_sites(
         # a reversible encoder is an autograd function as a whole: its words are before it
         if layout is None or (words and is_inside_function(module, caller, sites, inputs)):
             continue
-        found = replace(with_words, block=sites.block, block_name=sites.block_name, layout=layout)
-        if probe.is_cut(found, "encoder"):
-            return found
-        fitting.append(found)
+        improved = replace(
+            with_words, block=sites.block, block_name=sites.block_name, layout=layout
+        )
+        if probe.is_cut(improved, "encoder"):
+            return improved
+        fitting.append(improved)
     if words and (not fitting or probe.is_cut(with_words, "words")):
         return with_words
     if not fitting:

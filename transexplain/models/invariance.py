@@ -60,8 +60,8 @@ def is_measured(model: LoadedModel) -> bool:
 
 
 def _test_of(model: LoadedModel) -> "InvarianceTest":
-    found: InvarianceTest = model.measured.setdefault("invariance", InvarianceTest())
-    return found
+    test: InvarianceTest = model.measured.setdefault("invariance", InvarianceTest())
+    return test
 
 
 class InvarianceTest:
@@ -74,8 +74,10 @@ class InvarianceTest:
 
     def is_over(self, *, ragged: bool) -> bool:
         """Whether it is measured; `ragged`: with padding."""
-        found = self._found
-        return found is not None and (not ragged or not found.batch or found.padding is not None)
+        invariance = self._found
+        return invariance is not None and (
+            not ragged or not invariance.batch or invariance.padding is not None
+        )
 
     def of(self, model: LoadedModel, sample: Encoded, *, ragged: bool) -> Invariance:
         """The invariance of `model`, measured first where it is not known yet.
@@ -86,20 +88,22 @@ class InvarianceTest:
             ragged: whether padding matters to the caller.
         """
         with self._lock:
-            found, probe = self._found, self._probe
-            if found is not None and self.is_over(ragged=ragged):
-                return found
+            invariance, probe = self._found, self._probe
+            if invariance is not None and self.is_over(ragged=ragged):
+                return invariance
             if probe is None or (ragged and not probe.can_pad):
                 probe = _Probe.made(model, sample)
             if probe is None:  # this item fails alone, which shows nothing of the others
                 return _judged(model, float("inf"), None)
-            if found is None:
-                found = _judged(model, probe.batch_difference(model), None)
-            if ragged and found.batch and probe.can_pad:
-                found = _judged(model, found.batch_difference, probe.padding_difference(model))
-            finished = not found.batch or found.padding is not None
-            self._found, self._probe = found, None if finished else probe
-            return found
+            if invariance is None:
+                invariance = _judged(model, probe.batch_difference(model), None)
+            if ragged and invariance.batch and probe.can_pad:
+                invariance = _judged(
+                    model, invariance.batch_difference, probe.padding_difference(model)
+                )
+            finished = not invariance.batch or invariance.padding is not None
+            self._found, self._probe = invariance, None if finished else probe
+            return invariance
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,15 +88,15 @@ class LanguageModel:
         Its logits (B, 2K) are the K values, then the logs of the sums of exp at their positions.
         """
         with _LOCK:
-            found = self._answering.get((count, value))
-            if found is None:
-                found = replace(
+            view = self._answering.get((count, value))
+            if view is None:
+                view = replace(
                     self.reader,
                     classes=tuple(str(index) for index in range(2 * count)),
                     caller=replace(self._caller, value=value, totals=True),
                 )
-                self._answering[count, value] = found
-            return found
+                self._answering[count, value] = view
+            return view
 
     def as_classifier(self, words: Sequence[str], source: str | None = None) -> LoadedModel:
         """The model as a classifier whose classes are words that may come next, or fill its mask.
@@ -131,13 +131,13 @@ class LanguageModel:
             self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
             for text in (before, f"{before} {word}".strip())
         ]
-        found = [int(one) for one in ids[1][len(ids[0]) :]]
-        if ids[1][: len(ids[0])] != ids[0] or len(found) != 1 or found == [self._unknown]:
+        tokens = [int(token) for token in ids[1][len(ids[0]) :]]
+        if ids[1][: len(ids[0])] != ids[0] or len(tokens) != 1 or tokens == [self._unknown]:
             raise ModelLoadError(
                 f"the answer {word!r:.40} is no single token of {self.reader.ref.source}; "
                 "choose a word that is"
             )
-        return found[0]
+        return tokens[0]
 
     @property
     def _unknown(self) -> Any:
@@ -174,9 +174,9 @@ class LanguageModel:
         device = self.encoder.device
         given = torch.tensor([list(ids)], device=device)
         more = {} if picture is None else {PICTURE: picture[None].to(device)}
-        found = generated(self.module, given, count, more=more, chosen=chosen)[0].tolist()
+        tokens = generated(self.module, given, count, more=more, chosen=chosen)[0].tolist()
         begun = 1 if self.kind == "encoder-decoder" else len(ids)
-        return until_end(self.module, found[begun:])
+        return until_end(self.module, tokens[begun:])
 
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """What `generate` goes on with behind each prompt of a causal model, many at once.
@@ -292,13 +292,15 @@ def _asking(
     seen: nn.Module, kind: LanguageKind, answers: tuple[int, ...], *, mask: int | None, start: int
 ) -> AnswerCaller:
     base = Caller.of(seen, "text")
-    own = {one.name: getattr(base, one.name) for one in fields(base)}
+    own = {field.name: getattr(base, field.name) for field in fields(base)}
     return AnswerCaller(**own, kind=kind, answers=answers, mask=mask, start=start)
 
 
 def _probed(vocabulary: int) -> list[tuple[str, int]]:
     """A few tokens by their numbers, from all over the vocabulary."""
-    return [(str(one), one) for one in range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))]
+    return [
+        (str(token), token) for token in range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))
+    ]
 
 
 def _encoder(
@@ -325,15 +327,15 @@ def _encoder(
 
 
 def _mask(module: nn.Module, tokenizer: Any) -> int:
-    found = getattr(tokenizer, "mask_token_id", None)
-    if found is None:
-        found = getattr(getattr(module, "config", None), "mask_token_id", None)
-    if not isinstance(found, int):
+    mask_id = getattr(tokenizer, "mask_token_id", None)
+    if mask_id is None:
+        mask_id = getattr(getattr(module, "config", None), "mask_token_id", None)
+    if not isinstance(mask_id, int):
         raise ModelLoadError(
             f"nothing says which token the masked model {type(module).__name__} fills in: give a "
             "tokenizer with a mask token"
         )
-    return found
+    return mask_id
 
 
 def _start(module: Any) -> int:
@@ -341,9 +343,9 @@ def _start(module: Any) -> int:
     places = (getattr(module, "generation_config", None), module.config)
     for name in ("decoder_start_token_id", "bos_token_id"):
         for place in places:
-            found = getattr(place, name, None)
-            if isinstance(found, int):
-                return found
+            value = getattr(place, name, None)
+            if isinstance(value, int):
+                return value
     raise ModelLoadError(
         f"the configuration of {type(module).__name__} has no decoder_start_token_id, which a "
         "decoder begins with"
@@ -368,7 +370,7 @@ def _sites(
     inputs = {caller.main: ids, "attention_mask": torch.ones_like(ids)}
     try:
         logits_of(module, caller, inputs)
-        found = text_sites(module, caller, embeddings, inputs)
+        sites = text_sites(module, caller, embeddings, inputs)
     except (EngineError, *FORWARD_ERRORS) as error:
         raise ModelLoadError(f"{type(module).__name__} fails on a short prompt: {error}") from error
-    return found or first_sites(module, embeddings)
+    return sites or first_sites(module, embeddings)

@@ -62,10 +62,10 @@ def lm_head(model: LoadedModel, head: str | None = None) -> LMHead:
     ModelLoadError for files that cannot or must not be read (pickles are refused).
     """
     where = head if head is not None else model.ref.source
-    found: LMHead | None = model.heads.get(where)
-    if found is None:  # two threads may both read it: they read the same
-        found = model.heads[where] = _read(model, where, given=head is not None)
-    return found
+    head_of: LMHead | None = model.heads.get(where)
+    if head_of is None:  # two threads may both read it: they read the same
+        head_of = model.heads[where] = _read(model, where, given=head is not None)
+    return head_of
 
 
 def head_names(config: Any) -> frozenset[str]:

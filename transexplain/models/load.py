@@ -139,9 +139,9 @@ def present_files(source: str) -> dict[str, Path]:
         folder = fetch(source, remedy="give its directory").folder
     else:
         raise ModelLoadError.nowhere(source)
-    found = [path for path in folder.iterdir() if is_digested(path.name)]
-    found += [folder / name for name in weight_names(folder)]
-    return {path.name: path for path in found if path.is_file()}
+    files = [path for path in folder.iterdir() if is_digested(path.name)]
+    files += [folder / name for name in weight_names(folder)]
+    return {path.name: path for path in files if path.is_file()}
 
 
 _Shape = tuple[int, int, int]
@@ -243,8 +243,8 @@ def _modality(module: nn.Module, tokenizer: Any, transform: Any) -> str:
 def _is_a(name: str, value: Any) -> bool:
     """Whether `value` is of a class of transformers of this name."""
     return any(
-        one.__name__ == name and one.__module__.partition(".")[0] == "transformers"
-        for one in type(value).__mro__
+        base.__name__ == name and base.__module__.partition(".")[0] == "transformers"
+        for base in type(value).__mro__
     )
 
 
@@ -286,7 +286,9 @@ def _no_model(source: Any) -> str:
     if _is_a("PreTrainedTokenizerBase", source) or _is_a("ImageProcessingMixin", source):
         return f"{kind} is no model: the model comes first, load_model(model, {kind})"
     hint = ""
-    if isinstance(source, dict) and any(isinstance(one, torch.Tensor) for one in source.values()):
+    if isinstance(source, dict) and any(
+        isinstance(tensor, torch.Tensor) for tensor in source.values()
+    ):
         hint = " (weights alone: load them into their module first)"
     return (
         f"load_model cannot load {source!r:.80} ({kind}){hint}; it takes a directory, a hub id, "

@@ -73,8 +73,8 @@ def load_language_model(
         device=place_of(str(device or "cpu")),
     )
     transform = huggingface.read_transform(folder) if pictures else None
-    found = "causal" if pictures else kind or kind_of(given)
-    return assemble_language(given, kind=found, tokenizer=read, origin=origin, transform=transform)
+    head = "causal" if pictures else kind or kind_of(given)
+    return assemble_language(given, kind=head, tokenizer=read, origin=origin, transform=transform)
 
 
 def _in_memory(

@@ -63,11 +63,11 @@ class InputsOfText(Mapping[str, Tensor]):
     def joined(several: "Sequence[InputsOfText]") -> dict[str, NDArray[np.int64]]:
         """Each input of one or more texts that have the same, one text after the other."""
         first, last = several[0], several[-1]
-        if all(one._arrays is first._arrays for one in several) and all(
-            one.stop == after.begin for one, after in pairwise(several)
+        if all(entry._arrays is first._arrays for entry in several) and all(
+            entry.stop == after.begin for entry, after in pairwise(several)
         ):
             return {name: whole[first.begin : last.stop] for name, whole in first._arrays.items()}
-        return {name: np.concatenate([one.array(name) for one in several]) for name in first}
+        return {name: np.concatenate([entry.array(name) for entry in several]) for name in first}
 
     def __getitem__(self, name: str) -> Tensor:
         return torch.from_numpy(self.array(name))

@@ -119,8 +119,8 @@ def words_of(module: nn.Module) -> nn.Module:
     """The part of a model that reads words: all of it, or that behind the picture's tower."""
     if not isinstance(module, WordsAndPatches):
         return module
-    found = module.model.get_decoder()  # type: ignore[operator]
-    return found if isinstance(found, nn.Module) else module
+    decoder = module.model.get_decoder()  # type: ignore[operator]
+    return decoder if isinstance(decoder, nn.Module) else module
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -159,8 +159,8 @@ class PromptPictures:
 
     def read(self, item: Item, picture: Any) -> Encoded:
         """The picture as the model takes it; raises ItemError."""
-        one = Item(id=item.id, index=item.index, content=picture)
-        (made,) = self.encoder.encode([one], long_text="error", max_length=None)
+        shown = Item(id=item.id, index=item.index, content=picture)
+        (made,) = self.encoder.encode([shown], long_text="error", max_length=None)
         if isinstance(made, ItemFailure):
             raise ItemError(made.kind, made.message)
         return replace(made, inputs={NAME: made.inputs[NAME].to(self.encoder.dtype)})
@@ -216,7 +216,7 @@ def with_pictures(
 def _count(model: Any, picture: Tensor) -> int:
     """Tokens of the prompt that a picture takes."""
     with torch.no_grad():
-        found = model.get_image_features(picture)
-    found = getattr(found, "pooler_output", found)
-    rows = [one.reshape(-1, one.shape[-1]) for one in found]
+        features = model.get_image_features(picture)
+    features = getattr(features, "pooler_output", features)
+    rows = [feature.reshape(-1, feature.shape[-1]) for feature in features]
     return sum(len(row) for row in rows)

@@ -43,16 +43,16 @@ class PromptEncoder(TextEncoder):
             raise ConfigurationError(
                 "a language model reads a prompt at once: long_text='window' is for classifiers"
             )
-        found = super().encode(items, long_text="error", max_length=max_length)
+        entries = super().encode(items, long_text="error", max_length=max_length)
         prompts: list[Encoded | ItemFailure] = []
-        for one in found:
-            if isinstance(one, ItemFailure):
-                prompts.append(one)
+        for entry in entries:
+            if isinstance(entry, ItemFailure):
+                prompts.append(entry)
                 continue
             try:
-                prompts.append(self._prompt(one))
+                prompts.append(self._prompt(entry))
             except ItemError as error:
-                prompts.append(failure(one.item, error))
+                prompts.append(failure(entry.item, error))
         return prompts
 
     def _prompt(self, encoded: Encoded) -> Encoded:
@@ -72,10 +72,10 @@ class PromptEncoder(TextEncoder):
         if not encoded or not {POSITIONS, PICTURE} & {*encoded[0].inputs}:
             return super().padded(encoded)
         inputs = {
-            name: on_device(torch.stack([one.inputs[name] for one in encoded]), self.device)
+            name: on_device(torch.stack([entry.inputs[name] for entry in encoded]), self.device)
             for name in encoded[0].inputs
         }
-        lengths = on_device(torch.tensor([one.length for one in encoded]), self.device)
+        lengths = on_device(torch.tensor([entry.length for entry in encoded]), self.device)
         batch = Batch(encoded=tuple(encoded), inputs=inputs, lengths=lengths)
         return lambda: batch
 
@@ -95,7 +95,7 @@ class PromptEncoder(TextEncoder):
         self._check_string(item)
         rows = self._tokenized([item], None)
         (tokens,) = tokens_of([text], rows.encodings)
-        ids = [int(one) for one in rows["input_ids"][0]]
+        ids = [int(token) for token in rows["input_ids"][0]]
         length = self._length(tokens)
         return ids[:length], tokens[:length]
 

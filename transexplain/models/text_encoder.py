@@ -44,7 +44,7 @@ def tokens_of(
     if not texts:
         return []
     rows = np.concatenate([[0], np.cumsum([len(encoding) for encoding in encodings])])
-    first = np.concatenate([[0], np.cumsum([len(one) for one in texts])])
+    first = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
     special = flat(encoding.special_tokens_mask for encoding in encodings).astype(bool)
     spans = flat(chain.from_iterable(encoding.offsets) for encoding in encodings).reshape(-1, 2)
     named = flat(
@@ -58,7 +58,7 @@ def tokens_of(
     starts, ends = _trimmed(blank, spans + first[row, None])
     starts[special] = ends[special] = first[row[special]]
     words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
-    starts, ends = ((one - first[row]).astype(np.int32) for one in (starts, ends))
+    starts, ends = ((places - first[row]).astype(np.int32) for places in (starts, ends))
     numbers = words.astype(np.int32)
     apart = _spelled_apart(encodings, special, ends <= starts, rows)  # special ones are empty
     bounds = pairwise(rows.tolist())
@@ -86,7 +86,7 @@ def _spelled_apart(
     The spellings of a text are made only where they are needed: those of special positions are
     known by their ids once they were seen.
     """
-    found: list[dict[int, str]] = [{} for _ in encodings]
+    words: list[dict[int, str]] = [{} for _ in encodings]
     places = np.flatnonzero(apart)
     of = np.searchsorted(rows, places, side="right") - 1
     columns = (of.tolist(), (places - rows[of]).tolist(), special[places].tolist())
@@ -100,8 +100,8 @@ def _spelled_apart(
             spelling = encodings[text].tokens[place]
             if framing:
                 known[ids[place]] = spelling
-        found[text][place] = spelling
-    return found
+        words[text][place] = spelling
+    return words
 
 
 def flat(rows: Iterable[Iterable[int]]) -> NDArray[np.int64]:
@@ -253,12 +253,13 @@ def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
 
 def _rows_of(several: Sequence[Encoded], name: str) -> list[NDArray[Any]]:
     """(T,) an input of each item; models read types that are not given as all of type 0."""
-    missing = [one for one in several if name not in one.inputs]
+    missing = [entry for entry in several if name not in entry.inputs]
     if missing and name != "token_type_ids":
         raise ConfigurationError(f"item {missing[0].item.id} has no {name!r}, others do")
-    nothing = np.zeros(max(one.length for one in several), dtype=np.int64)
+    nothing = np.zeros(max(entry.length for entry in several), dtype=np.int64)
     return [
-        _array(one.inputs, name) if name in one.inputs else nothing[: one.length] for one in several
+        _array(entry.inputs, name) if name in entry.inputs else nothing[: entry.length]
+        for entry in several
     ]
 
 
@@ -337,9 +338,9 @@ class TextEncoder:
         """Pad every input on the right to the longest of the batch: (B, T)."""
         if not encoded:
             raise ConfigurationError("a batch needs at least one encoded item")
-        lengths = np.array([one.length for one in encoded])
+        lengths = np.array([entry.length for entry in encoded])
         inside = np.arange(lengths.max()) < lengths[:, None]
-        names = list(dict.fromkeys(chain.from_iterable(one.inputs for one in encoded)))
+        names = list(dict.fromkeys(chain.from_iterable(entry.inputs for entry in encoded)))
         rows = list(chain.from_iterable(_rows_of(encoded, name) for name in names))
         values = [self.padding.get(name, 0) for name in names]
         stacked, counts, several = (

@@ -164,8 +164,8 @@ def _rows(table: nn.Embedding) -> int:
 
 def _configured(module: nn.Module) -> list[int]:
     config = getattr(module, "config", None)
-    found = (getattr(config, name, None) for name in _CONFIG_NAMES)
-    return [value for value in found if isinstance(value, int) and 0 < value < SANE][:1]
+    lengths = (getattr(config, name, None) for name in _CONFIG_NAMES)
+    return [value for value in lengths if isinstance(value, int) and 0 < value < SANE][:1]
 
 
 def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded:
@@ -222,20 +222,20 @@ def cut(words: Sequence[int | None], capacity: int, stride: int | None) -> list[
 
 def _begin(words: Sequence[int | None], last: int, wanted: int, end: int) -> int:
     """Where the next window begins: at `wanted`, or at the nearest word start before or behind."""
-    found = _word_start(words, wanted, last)
-    while _inside_word(words, found) and found < end:  # the word is longer than the stride
-        found += 1
-    return wanted if _inside_word(words, found) else found
+    start = _word_start(words, wanted, last)
+    while _inside_word(words, start) and start < end:  # the word is longer than the stride
+        start += 1
+    return wanted if _inside_word(words, start) else start
 
 
 def _word_start(words: Sequence[int | None], at: int, lowest: int) -> int:
     """The start of the word that `at` is in; `at` itself where that is not above `lowest`."""
     if at >= len(words):
         return len(words)
-    found = at
-    while found > lowest and _inside_word(words, found):
-        found -= 1
-    return found if found > lowest else at
+    end = at
+    while end > lowest and _inside_word(words, end):
+        end -= 1
+    return end if end > lowest else at
 
 
 def _inside_word(words: Sequence[int | None], at: int) -> bool:

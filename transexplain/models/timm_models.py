@@ -192,12 +192,12 @@ def _wrong(name: str, value: Any) -> str | None:
     if name == "num_classes" or name in _REPEATS | _COUNTS:
         return _wrong_count(name, values)
     if name in _RATES:
-        right = all(_is_number(one) and abs(one) <= _LARGEST_RATE for one in values)
+        right = all(_is_number(value) and abs(value) <= _LARGEST_RATE for value in values)
         return None if right else f"is no number from {-_LARGEST_RATE:,.0f} to {_LARGEST_RATE:,.0f}"
     if name in _SWITCHES:
-        return None if all(isinstance(one, bool) for one in values) else "is no true or false"
+        return None if all(isinstance(value, bool) for value in values) else "is no true or false"
     if name in _WORDS:
-        right = all(_is_number(one) or _is_argument_word(one) for one in values)
+        right = all(_is_number(value) or _is_argument_word(value) for value in values)
         return None if right else "is no word of timm's"
     return _wrong_layer(name, values)
 
@@ -220,17 +220,17 @@ def _wrong_layer(name: str, values: list[Any]) -> str | None:
 
 def _flat(value: Any) -> list[Any] | None:
     """The members of a list of lists; None where there are too many, or an object."""
-    found: list[Any] = []
+    leaves: list[Any] = []
     waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, list | tuple):
             waiting += one
         else:
-            found.append(one)
-        if isinstance(one, Mapping) or len(found) + len(waiting) > _LONGEST:
+            leaves.append(one)
+        if isinstance(one, Mapping) or len(leaves) + len(waiting) > _LONGEST:
             return None
-    return found
+    return leaves
 
 
 def _is_number(value: Any) -> bool:
@@ -262,7 +262,7 @@ def _is_shape(value: Any) -> bool:
 
 def _is_channels(value: Any) -> bool:
     given = value if isinstance(value, list | tuple) else ()
-    return 1 <= len(given) <= 3 and all(type(one) in (int, float) for one in given)
+    return 1 <= len(given) <= 3 and all(type(value) in (int, float) for value in given)
 
 
 def _is_word(value: Any) -> bool:
@@ -306,8 +306,8 @@ def load_named(source: str, *, dtype: torch.dtype, device: torch.device | None) 
         )
     weights = read_weights(checked_checkpoint(checkpoint))
     recipe = Recipe(architecture=name, args=head_size(name, weights))
-    found = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
-    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
+    digests = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
+    origin = Origin(source=source, digest=digests.whole, device=str(device), files=digests.files)
     return _load(recipe, weights, str(checkpoint), origin=origin, dtype=dtype, device=device)
 
 
@@ -323,8 +323,8 @@ def load_folder(
     device = _one(device, source)
     files = weight_files(folder)
     recipe = recipe_of(folder, config)
-    found = digests_of_folder(folder, files)
-    origin = Origin(source=source, digest=found.whole, device=str(device), files=found.files)
+    digests = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=digests.whole, device=str(device), files=digests.files)
     return _load(
         recipe, read_weights(files), str(folder), origin=origin, dtype=dtype, device=device
     )
@@ -506,18 +506,18 @@ def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn
 
 def _timm_class(path: str, where: str) -> Callable[..., nn.Module]:
     module, _, name = path.rpartition(".")
-    found = None
+    function = None
     if re.fullmatch(r"timm\.models\.[a-z]\w*", module):  # a config may name nothing else
         try:
-            found = getattr(import_module(module), name, None)
+            function = getattr(import_module(module), name, None)
         except ModuleNotFoundError:
-            found = None
-    own = str(getattr(found, "__module__", "")).startswith("timm.models.")
-    if not (own and isinstance(found, type) and issubclass(found, nn.Module)):
+            function = None
+    own = str(getattr(function, "__module__", "")).startswith("timm.models.")
+    if not (own and isinstance(function, type) and issubclass(function, nn.Module)):
         raise ModelLoadError(
             f"{where}: architecture {path!r} is no timm model name and no class of timm.models"
         )
-    return found
+    return function
 
 
 def _class_names(module: nn.Module, recipe: Recipe, where: str) -> tuple[str, ...]:

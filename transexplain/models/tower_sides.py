@@ -60,18 +60,18 @@ class Tower(nn.Module):
         """The word embedding of the part that reads words; raises AttributeError without one."""
         for part in self.children():
             try:
-                found = part.get_input_embeddings()  # type: ignore[operator]
+                embeddings = part.get_input_embeddings()  # type: ignore[operator]
             except (AttributeError, NotImplementedError, TypeError):
                 continue
-            if isinstance(found, nn.Embedding):
-                return found
+            if isinstance(embeddings, nn.Embedding):
+                return embeddings
         raise AttributeError("no part of this tower embeds words")
 
     def forward(self, **inputs: Tensor) -> Tensor:
         """(B, D) of length 1."""
-        found = _vectors(getattr(self._whole[0], self._function)(**inputs))
-        length: Tensor = found.norm(dim=-1, keepdim=True)
-        return found / length
+        vectors = _vectors(getattr(self._whole[0], self._function)(**inputs))
+        length: Tensor = vectors.norm(dim=-1, keepdim=True)
+        return vectors / length
 
 
 def features(model: nn.Module, side: Side, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -98,12 +98,12 @@ class TowerCaller(Caller):
     def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
         """(B, 1) scale * cosine + shift of one forward pass; (B, C) of more that are opposite."""
         own = {name: values for name, values in inputs.items() if name != OTHER}
-        found = self.vectors(module, own)
+        vectors = self.vectors(module, own)
         if OTHER in inputs:
             other = inputs[OTHER].flatten(1)
-            cosine = (found * other.to(found)).sum(dim=-1, keepdim=True)
+            cosine = (vectors * other.to(vectors)).sum(dim=-1, keepdim=True)
         else:
-            cosine = found @ self.opposite.to(found).T
+            cosine = vectors @ self.opposite.to(vectors).T
         scaled = cosine * self.scale if self.scale != 1.0 else cosine
         return scaled + self.shift if self.shift else scaled
 
@@ -122,8 +122,8 @@ def _divided(encoded: Sequence[Encoded]) -> tuple[list[Encoded], list[Tensor]]:
     """The sides without what stands opposite, and that."""
     if not encoded or OTHER not in encoded[0].inputs:
         return list(encoded), []
-    alone = [replace(one, inputs=_inner(one.inputs)) for one in encoded]
-    return alone, [one.inputs[OTHER] for one in encoded]
+    alone = [replace(entry, inputs=_inner(entry.inputs)) for entry in encoded]
+    return alone, [entry.inputs[OTHER] for entry in encoded]
 
 
 def _inner(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -160,10 +160,12 @@ class TextSideEncoder(TextEncoder):
         self, items: Sequence[Item], *, long_text: LongText, max_length: int | None
     ) -> list[Encoded | ItemFailure]:
         """Each text; positions of padding that the model reads are special ones."""
-        found = super().encode(items, long_text=long_text, max_length=max_length)
+        entries = super().encode(items, long_text=long_text, max_length=max_length)
         if self.full is None:
-            return found
-        return [one if isinstance(one, ItemFailure) else self._filled(one) for one in found]
+            return entries
+        return [
+            entry if isinstance(entry, ItemFailure) else self._filled(entry) for entry in entries
+        ]
 
     def _filled(self, encoded: Encoded) -> Encoded:
         more = (self.full or 0) - encoded.length

@@ -69,12 +69,14 @@ def tables(model: Any) -> tuple[nn.Module, nn.Module]:
     Both may be the same module.
     """
     try:
-        found = [side().get_input_embeddings() for side in (model.get_encoder, model.get_decoder)]
+        embeddings = [
+            side().get_input_embeddings() for side in (model.get_encoder, model.get_decoder)
+        ]
     except (AttributeError, NotImplementedError, TypeError) as error:
         raise ModelLoadError(
             f"{type(model).__name__} does not say what embeds the words of its encoder and of its "
             f"decoder: {error}"
         ) from error
-    if not all(isinstance(one, nn.Module) for one in found):
+    if not all(isinstance(embedding, nn.Module) for embedding in embeddings):
         raise ModelLoadError(f"{type(model).__name__} has no word embedding on one of its sides")
-    return found[0], found[1]
+    return embeddings[0], embeddings[1]

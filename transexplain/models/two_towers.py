@@ -67,10 +67,10 @@ class TwoTowers:
     def side(self, side: Side, target: Likeness) -> LoadedModel:
         """One tower as a classifier whose one logit is the target, the other side held."""
         with _LOCK:
-            found = self._views.get((side, target))
-            if found is None:
-                found = self._views[side, target] = self._made(side, target)
-            return found
+            view = self._views.get((side, target))
+            if view is None:
+                view = self._views[side, target] = self._made(side, target)
+            return view
 
     def _made(self, side: Side, target: Likeness) -> LoadedModel:
         whole = target == "similarity"
@@ -105,11 +105,13 @@ class TwoTowers:
             raise ModelLoadError(f"texts are two or more different ones, not {list(texts)!r:.80}")
         items = [Item(id=text, index=place, content=text) for place, text in enumerate(texts)]
         encoded = self.text.encode(items, long_text="error")
-        for one in encoded:
-            if isinstance(one, ItemFailure):
-                raise ModelLoadError(f"the text {one.item_id!r:.80} cannot be read: {one.message}")
+        for entry in encoded:
+            if isinstance(entry, ItemFailure):
+                raise ModelLoadError(
+                    f"the text {entry.item_id!r:.80} cannot be read: {entry.message}"
+                )
         plain, names = self.side("picture", "similarity"), tuple(texts)
-        vectors = self.vectors("text", [one for one in encoded if isinstance(one, Encoded)])
+        vectors = self.vectors("text", [entry for entry in encoded if isinstance(entry, Encoded)])
         opposite = vectors.to(_caller(plain).opposite)
         ref = replace(plain.ref, classes=names)
         return replace(
@@ -168,7 +170,7 @@ def _base(module: nn.Module, side: Side, main: str) -> dict[str, Any]:
     function = getattr(module, FEATURES[side])
     names = frozenset(inspect.signature(function).parameters) - {"kwargs"}
     made = Caller(main=main, positional=False, names=names, fixed={})
-    return {one.name: getattr(made, one.name) for one in fields(made)}
+    return {field.name: getattr(made, field.name) for field in fields(made)}
 
 
 def _picture_side(module: nn.Module, transform: Transform, origin: Origin) -> LoadedModel:
@@ -256,7 +258,7 @@ def _short(
 def _probes(encoder: TextSideEncoder) -> list[Encoded]:
     items = [Item(id=text, index=0, content=text) for text in ("a", "a b c d e")]
     made = encoder.encode(items, long_text="truncate", max_length=None)
-    probes = [one for one in made if isinstance(one, Encoded)]
+    probes = [probe for probe in made if isinstance(probe, Encoded)]
     if len(probes) < len(items):
         raise ModelLoadError("the tokenizer finds no token in a short text of Latin letters")
     return probes

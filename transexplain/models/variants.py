@@ -55,11 +55,11 @@ def variant(model: LoadedModel, replaced: Mapping[str, Tensor]) -> LoadedModel:
 def kept(model: LoadedModel, kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
     """The result of `make`, computed once for `model` and kept as long; one `key` of every kind."""
     with _LOCK:
-        found = model.variants.get(kind)
-        if found is None or found[0] != key:
+        variant = model.variants.get(kind)
+        if variant is None or variant[0] != key:
             model.variants.pop(kind, None)  # its memory is free before the next is made
-            found = model.variants[kind] = (key, make())
-        return found[1]
+            variant = model.variants[kind] = (key, make())
+        return variant[1]
 
 
 def parameters_from_the_top(model: LoadedModel) -> tuple[tuple[str, ...], ...]:
@@ -74,7 +74,7 @@ def parameters_from_the_top(model: LoadedModel) -> tuple[tuple[str, ...], ...]:
     layers = _layers(model)
     above = _outside_base(model.module)
     named = list(model.module.named_parameters())
-    last = max((row for row, (_, one) in enumerate(named) if id(one) in layers), default=-1)
+    last = max((row for row, (_, layer) in enumerate(named) if id(layer) in layers), default=-1)
     top = max(layers.values(), default=0) + 1
     steps: dict[int, list[str]] = {}
     place = -1  # below the first layer
@@ -91,14 +91,14 @@ def word_table(model: LoadedModel) -> str | None:
     """The name of the parameter that is the word embedding's table; None: there is none."""
     tables = [getattr(part, "weight", None) for part in find_embeddings(model.module)[:1]]
     named = model.module.named_parameters()
-    return next((name for name, one in named if any(one is table for table in tables)), None)
+    return next((name for name, tensor in named if any(tensor is table for table in tables)), None)
 
 
 def _shared(module: nn.Module) -> dict[int, Any]:
     """A memo by which a deep copy takes every tensor for its own copy."""
     held = [value for part in module.modules() for value in vars(part).values()]
-    found = [*module.parameters(), *module.buffers(), *held]
-    return {id(value): value for value in found if isinstance(value, Tensor)}
+    tensors = [*module.parameters(), *module.buffers(), *held]
+    return {id(value): value for value in tensors if isinstance(value, Tensor)}
 
 
 def _moved(sites: Sites, memo: Mapping[int, Any]) -> Sites:
@@ -125,7 +125,9 @@ def _layers(model: LoadedModel) -> dict[int, int]:
     """Parameter identity -> number of its layer; without a layer list all but the head are one."""
     if model.sites.block is None:
         head = _outside_base(model.module) or _last_part(model.module)
-        return {id(one): 0 for one in model.module.parameters() if id(one) not in head}
+        return {
+            id(parameter): 0 for parameter in model.module.parameters() if id(parameter) not in head
+        }
     layers: dict[int, int] = {}
     for number, block in enumerate(blocks_of(model)):
         for parameter in block.parameters():
@@ -146,4 +148,4 @@ def _last_part(module: nn.Module) -> set[int]:
     """Identities of the parameters of the last module that holds some of its own."""
     parts = [list(part.parameters(recurse=False)) for part in module.modules()]
     held = [part for part in parts if part]
-    return {id(one) for one in held[-1]} if len(held) > 1 else set()
+    return {id(parameter) for parameter in held[-1]} if len(held) > 1 else set()

@@ -69,11 +69,11 @@ def read_address(url: str) -> Address | None:
 
     They are not where an `@` follows the first `/`, `?` or `#`: that one may belong to a password.
     """
-    found = read_path_address(url)
-    if found is None or (_is_file(found.scheme) and not found.place):
-        return found
-    tail = (found.path, found.query or "", found.fragment or "")
-    return None if any("@" in one for one in tail) else found
+    address = read_path_address(url)
+    if address is None or (_is_file(address.scheme) and not address.place):
+        return address
+    tail = (address.path, address.query or "", address.fragment or "")
+    return None if any("@" in part for part in tail) else address
 
 
 def read_path_address(url: str) -> Address | None:
@@ -119,10 +119,10 @@ def shown_url(url: str) -> str:
 
 def without_secrets(message: str, url: str) -> str:
     """`message` of a driver with every piece of a secret of `url` blanked."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for secret in _secrets(url):
-        found |= {secret, *re.findall(rf"\w{{{_SHORTEST},}}", secret)}
-    for secret in sorted(found, key=len, reverse=True):
+        secrets |= {secret, *re.findall(rf"\w{{{_SHORTEST},}}", secret)}
+    for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             message = message.replace(secret, HIDDEN)
     return message
@@ -170,10 +170,10 @@ def check_broker_url(url: str) -> None:
 
 def options_of(address: Address) -> dict[str, list[str]]:
     """The values of each option of an address, percent-decoded."""
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for name, value in parse_qsl(address.query or "", keep_blank_values=True):
-        found.setdefault(name, []).append(value)
-    return found
+        options.setdefault(name, []).append(value)
+    return options
 
 
 def _is_file(scheme: str) -> bool:
@@ -225,13 +225,13 @@ def _secrets(url: str) -> list[str]:
     address = read_address(url)
     if address is None:
         return []  # refused before it reaches a driver
-    found = [address.password, address.fragment]
+    secrets = [address.password, address.fragment]
     if address.scheme.startswith("redis"):
-        found.append(address.user)
+        secrets.append(address.user)
     for name, values in options_of(address).items():
         if name not in _SEEN_OPTIONS:
-            found += values
-    written = [one for one in found if one]
+            secrets += values
+    written = [secret for secret in secrets if secret]
     # the server names a setting of `options=-csetting=value` without what comes before it
-    settings = [one.replace("-c", " ") for one in options_of(address).get("options", ())]
+    settings = [option.replace("-c", " ") for option in options_of(address).get("options", ())]
     return [*written, *map(unquote, written), *settings]

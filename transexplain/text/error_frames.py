@@ -29,7 +29,7 @@ def traceback_of(error: BaseException) -> str:
     an error that nobody raised.
     """
     some = list(_chain(error))
-    if not any(one.__traceback__ for one in some):
+    if not any(error_.__traceback__ for error_ in some):
         return ""
     lines: list[str] = []
     for one in reversed(some):  # as Python prints them: the first cause first
@@ -47,21 +47,21 @@ def keep_frames(error: BaseException) -> None:
 def frames_of_thread(ident: int | None) -> str:
     """What a thread of this process is doing now, as in `traceback_of`; "": there is none."""
     frame = sys._current_frames().get(ident) if ident is not None else None
-    found: deque[str] = deque(maxlen=_FRAMES)
-    while frame is not None and len(found) < _FRAMES:
-        found.appendleft(_place(frame, frame.f_lineno))
+    frames: deque[str] = deque(maxlen=_FRAMES)
+    while frame is not None and len(frames) < _FRAMES:
+        frames.appendleft(_place(frame, frame.f_lineno))
         frame = frame.f_back
-    return _last("\n".join(found))
+    return _last("\n".join(frames))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error and its causes, those too that a message leaves out."""
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and len(seen) < _CHAIN and id(found) not in seen:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None and len(seen) < _CHAIN and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _frames(trace: TracebackType | None) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _frames(trace: TracebackType | None) -> Iterator[str]:
     while trace is not None:
         last.append(trace)
         trace = trace.tb_next
-    return (_place(one.tb_frame, one.tb_lineno) for one in last)
+    return (_place(frame.tb_frame, frame.tb_lineno) for frame in last)
 
 
 def _place(frame: FrameType, line: int | None) -> str:

@@ -144,7 +144,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As yaml's, but equal keys are refused."""
         self.flatten_mapping(node)
-        found: dict[Any, Any] = {}
+        mapping: dict[Any, Any] = {}
         merged = len(node.value) - self.own[id(node)]
         seen: set[Any] = set()
         for place, (key_node, value_node) in enumerate(node.value):
@@ -155,8 +155,8 @@ class _Loader(yaml.SafeLoader):
                 raise _at(key_node, f"{key!r} is given twice; keep one, or join the two")
             if place >= merged:
                 seen.add(key)
-            found[key] = self.construct_object(value_node, deep=deep)
-        return found
+            mapping[key] = self.construct_object(value_node, deep=deep)
+        return mapping
 
     def plain(self, node: ScalarNode) -> Any:
         """A number or truth; refused where it has not the form that its tag promises."""
@@ -190,7 +190,7 @@ _Loader.yaml_constructors = {
 }
 #: dates stay the texts that they are written as
 _Loader.yaml_implicit_resolvers = {
-    first: [one for one in resolver if not one[0].endswith((":timestamp", ":value"))]
+    first: [entry for entry in resolver if not entry[0].endswith((":timestamp", ":value"))]
     for first, resolver in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
@@ -207,13 +207,13 @@ def _refuse_growth(root: Node, most: int) -> None:
         if id(node) in open_:
             raise _at(node, "it contains itself")
         open_.add(id(node))
-        found = 1 + sum(map(size, _parts(node)))
-        found += len(node.value) if isinstance(node, ScalarNode) else 0
-        if found > most:
+        size_ = 1 + sum(map(size, _parts(node)))
+        size_ += len(node.value) if isinstance(node, ScalarNode) else 0
+        if size_ > most:
             raise _at(node, "its aliases make it too large")
         open_.discard(id(node))
-        sizes[id(node)] = found
-        return found
+        sizes[id(node)] = size_
+        return size_
 
     size(root)
 

@@ -66,12 +66,12 @@ def load_hook(name: str, file: str = "", sha256: str = "") -> Hook:
     """
     module_name, attribute = _split(name)
     module = _run(Path(file), sha256, attribute) if file else _imported(module_name)
-    found = getattr(module, attribute, None)
-    if not callable(found):
+    detector = getattr(module, attribute, None)
+    if not callable(detector):
         raise ConfigurationError(f"redact: {module_name} has no function {attribute!r}")
-    if getattr(found, _MARK, False) is not True:
+    if getattr(detector, _MARK, False) is not True:
         raise _unmarked(name)
-    hook: Hook = found
+    hook: Hook = detector
     return hook
 
 
@@ -80,13 +80,13 @@ def spans_by(hook: Hook, text: str) -> tuple[Span, ...]:
 
     Raises whatever the hook raises; ValueError where an answer is no (start, end) in the text.
     """
-    found = []
+    spans = []
     for start, end in hook(text):
         # bool is an int in Python, but no position in a text
         if type(start) is not int or type(end) is not int or not 0 <= start <= end <= len(text):
             raise ValueError("the redaction hook named a span that is not within the text")
-        found.append((start, end))
-    return tuple(sorted(found))
+        spans.append((start, end))
+    return tuple(sorted(spans))
 
 
 def _split(name: str) -> tuple[str, str]:

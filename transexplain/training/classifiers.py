@@ -112,12 +112,12 @@ def _transformers(
     check_keys(
         missing,
         [],
-        mismatches(one for one in report["mismatched_keys"] if one[0] in inside),
+        mismatches(mismatch for mismatch in report["mismatched_keys"] if mismatch[0] in inside),
         str(folder),
     )
-    found = digests_of_folder(folder, files)
+    digests = digests_of_folder(folder, files)
     place = torch_device(device)
-    origin = Origin(source=source, digest=found.whole, device=str(place), files=found.files)
+    origin = Origin(source=source, digest=digests.whole, device=str(place), files=digests.files)
     return huggingface.assembled(folder, module.to(place).eval(), modality, origin)
 
 
@@ -156,7 +156,7 @@ def _fill_below_head(module: nn.Module, weights: dict[str, torch.Tensor], where:
             "cannot be given other classes"
         )
     own = module.state_dict(keep_vars=True)
-    below = {name: one for name, one in own.items() if id(one) not in fresh}
+    below = {name: tensor for name, tensor in own.items() if id(tensor) not in fresh}
     known = below.keys() & weights.keys()
     wrong = mismatches((name, weights[name].shape, below[name].shape) for name in known)
     check_keys(below.keys() - weights.keys(), weights.keys() - own.keys(), wrong, where)
@@ -166,8 +166,10 @@ def _fill_below_head(module: nn.Module, weights: dict[str, torch.Tensor], where:
 def _inside_base(module: Any) -> set[str]:
     """Names of the weights of the encoder."""
     base = getattr(module, "base_model", module)
-    inside = {id(one) for one in base.state_dict(keep_vars=True).values()}
-    return {name for name, one in module.state_dict(keep_vars=True).items() if id(one) in inside}
+    inside = {id(tensor) for tensor in base.state_dict(keep_vars=True).values()}
+    return {
+        name for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) in inside
+    }
 
 
 def _index(entry: tuple[Any, Any]) -> int:

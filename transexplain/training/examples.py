@@ -72,8 +72,8 @@ class Examples:
     def batch(self, rows: Sequence[int]) -> ExampleBatch:
         """The examples of `rows` as one batch on the model's device."""
         chosen = [self.entries[row] for row in rows]
-        batch = self.model.collate([self._encoded(one) for one in chosen])
-        labels = torch.tensor([one.label for one in chosen], device=batch.lengths.device)
+        batch = self.model.collate([self._encoded(entry) for entry in chosen])
+        labels = torch.tensor([entry.label for entry in chosen], device=batch.lengths.device)
         return ExampleBatch(rows=tuple(rows), batch=batch, labels=labels)
 
     def in_order(self, batch_size: int) -> Iterator[ExampleBatch]:
@@ -102,8 +102,8 @@ class Examples:
         At least one is held out where `share` is above 0, and at least one is left.
         """
         count = min(max(round(share * len(self)), 1), len(self) - 1) if share else 0
-        ordered = sorted(self.entries, key=lambda one: _rank(one.item.id, seed))
-        held = {one.item.id for one in ordered[:count]}
+        ordered = sorted(self.entries, key=lambda entry: _rank(entry.item.id, seed))
+        held = {entry.item.id for entry in ordered[:count]}
         kept = tuple(entry for entry in self.entries if entry.item.id not in held)
         out = tuple(entry for entry in self.entries if entry.item.id in held)
         return replace(self, entries=kept), replace(self, entries=out, failures=())
@@ -114,13 +114,13 @@ class Examples:
         item = replace(
             example.item, content=open_picture(any_path(self.root), str(example.item.source))
         )
-        (found,) = self.model.encode([item], max_length=self.max_length)
-        if isinstance(found, ItemFailure):
+        (encoded,) = self.model.encode([item], max_length=self.max_length)
+        if isinstance(encoded, ItemFailure):
             raise DataSourceError(
                 f"{example.item.source} could be read when the training began and cannot any more: "
-                f"{found.message}"
+                f"{encoded.message}"
             )
-        return found
+        return encoded
 
 
 def read_examples(
@@ -161,11 +161,11 @@ def read_examples(
         for item, label in zip(items, classes, strict=True):
             if label is None:
                 unknown[str(item.label)] = unknown.get(str(item.label), 0) + 1
-        for found, label in zip(model.encode(items, max_length=max_length), classes, strict=True):
-            if isinstance(found, ItemFailure):
-                failures.append(found)
+        for encoded, label in zip(model.encode(items, max_length=max_length), classes, strict=True):
+            if isinstance(encoded, ItemFailure):
+                failures.append(encoded)
             elif label is not None:
-                entries.append(_example(found, label, picture=size == 1, room=room))
+                entries.append(_example(encoded, label, picture=size == 1, room=room))
                 room -= _bytes(entries[-1])
     _check(ref, model, unknown, mapping, entries, failures)
     return Examples(
@@ -178,13 +178,13 @@ def read_examples(
 
 
 def _labelled(ref: DatasetRef, failures: list[ItemFailure]) -> Iterator[Item]:
-    for found in read_shard(ref, Shard(index=0, start=0, stop=ref.rows)):
-        if isinstance(found, ItemFailure):
-            failures.append(found)
-        elif found.label is None:
-            failures.append(_unlabelled(found))
+    for item in read_shard(ref, Shard(index=0, start=0, stop=ref.rows)):
+        if isinstance(item, ItemFailure):
+            failures.append(item)
+        elif item.label is None:
+            failures.append(_unlabelled(item))
         else:
-            yield found
+            yield item
 
 
 def _chunks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:

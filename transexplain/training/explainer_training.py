@@ -103,13 +103,13 @@ class Teacher:
             return [self._targets(row, logit) for row, logit in zip(rows, logits, strict=True)]
 
         with torch.autocast(batch.lengths.device.type, enabled=False):
-            found = self._run(self.model, batch, resolve)
-        if found.attributions[0][0].at != "encoder":
+            explanation = self._run(self.model, batch, resolve)
+        if explanation.attributions[0][0].at != "encoder":
             raise ConfigurationError(
-                f"the teacher measures at {found.attributions[0][0].at!r} and an explainer reads "
-                "the input of the first layer: leave `at` out, or choose a model with layers"
+                f"the teacher measures at {explanation.attributions[0][0].at!r} and an explainer "
+                "reads the input of the first layer: leave `at` out, or choose a model with layers"
             )
-        return [_taught(attribution) for attribution in found.attributions]
+        return [_taught(attribution) for attribution in explanation.attributions]
 
     def _targets(self, row: int, logits: NDArray[np.floating[Any]]) -> list[ResolvedTarget]:
         predicted = int(np.argmax(logits))
@@ -156,7 +156,7 @@ class Lessons:
 
 def assembled(taught: Sequence[_Taught], classes: int) -> Lesson:
     """One lesson of B items, padded on the right to the longest."""
-    longest = max(one.relevance.shape[1] for one in taught)
+    longest = max(lesson.relevance.shape[1] for lesson in taught)
     relevance = torch.zeros(len(taught), longest, classes)
     known = torch.zeros(len(taught), classes, dtype=torch.bool)
     constants = torch.full((len(taught), classes), torch.nan)
@@ -206,10 +206,10 @@ def agreement_of(
         for batch, lesson in taught:
             predicted = predict(model, explainer, batch)
             for row, encoded in enumerate(batch.batch.encoded):
-                found = list(_compared(predicted[row], lesson, row, encoded))
-                items += bool(found)
-                ranks += [(index, rank) for index, rank, _ in found]
-                errors += [error for *_, error in found]
+                agreement = list(_compared(predicted[row], lesson, row, encoded))
+                items += bool(agreement)
+                ranks += [(index, rank) for index, rank, _ in agreement]
+                errors += [error for *_, error in agreement]
     if not ranks:
         return None
     return Agreement(
@@ -229,8 +229,8 @@ def predict(model: LoadedModel, explainer: Explainer, batch: ExampleBatch) -> ND
     """(B, T, C) the relevance that an explainer in eval mode predicts, in logits."""
     states = read_states(model, batch.batch, explainer.architecture.layers)
     predicted = explainer(states.hidden, states.mask, states.own, states.logits)
-    found: NDArray[np.float64] = predicted.relevance.double().cpu().numpy()
-    return found
+    relevance: NDArray[np.float64] = predicted.relevance.double().cpu().numpy()
+    return relevance
 
 
 def _compared(
@@ -356,17 +356,17 @@ class JointObjective:
 
     def validate(self) -> dict[str, float]:
         """The classifier's measures and the explainer's, on examples held out."""
-        found = self.classifier.validate()
-        if not found:
+        scores = self.classifier.validate()
+        if not scores:
             return {}
-        taught = [(one, self._teacher.lesson(one.batch, one.rows)) for one in self._held]
+        taught = [(held, self._teacher.lesson(held.batch, held.rows)) for held in self._held]
         of_explainer = measured(self.classifier.model, self.explainer, taught, self.plan.loss)
         explanation = of_explainer.pop("loss")
         return {
-            **found,
+            **scores,
             **of_explainer,
-            "loss": found["loss"] + self.plan.weight * explanation,
-            "classification": found["loss"],
+            "loss": scores["loss"] + self.plan.weight * explanation,
+            "classification": scores["loss"],
             "explanation": explanation,
         }
 
@@ -377,8 +377,8 @@ class JointObjective:
 def explainer_groups(explainer: Explainer, plan: ExplainerPlan) -> list[ParameterGroup]:
     """The weights of an explainer: matrices decay, biases and norms do not."""
     named = dict(explainer.named_parameters())
-    matrices = {name: one for name, one in named.items() if one.dim() > 1}
-    others = {name: one for name, one in named.items() if one.dim() <= 1}
+    matrices = {name: parameter for name, parameter in named.items() if parameter.dim() > 1}
+    others = {name: parameter for name, parameter in named.items() if parameter.dim() <= 1}
     return [
         ParameterGroup(
             name="explainer",
@@ -517,7 +517,10 @@ def write_explainer(
 
 def taught_by(teacher: Teacher, validation: Examples) -> list[Taught]:
     """Batches of held-out examples, with their lessons."""
-    return [(one, teacher.lesson(one.batch, one.rows)) for one in measured_on(validation, MEASURED)]
+    return [
+        (measured, teacher.lesson(measured.batch, measured.rows))
+        for measured in measured_on(validation, MEASURED)
+    ]
 
 
 def fresh_explainer(

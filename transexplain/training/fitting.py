@@ -255,12 +255,12 @@ def read_tree(path: Path, device: str = "cpu") -> dict[str, Any]:
         with safe_open(path, framework="pt", device=device) as file:
             tree = json.loads((file.metadata() or {})[_TREE])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        found: dict[str, Any] = _nested(tree, tensors)
+        state: dict[str, Any] = _nested(tree, tensors)
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise ConfigurationError(
             f"the checkpoint {path} cannot be read ({error}); begin again with --restart"
         ) from error
-    return found
+    return state
 
 
 def _flat(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
@@ -310,7 +310,7 @@ def fit(
     """
     module = objective.module
     device = next(module.parameters()).device
-    trainable = [(one, one.requires_grad) for one in module.parameters()]
+    trainable = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
     devices = [device] if device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices=devices):

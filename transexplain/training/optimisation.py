@@ -140,11 +140,11 @@ class ClassifierObjective:
 def classified(model: LoadedModel, examples: Examples, batch_size: int) -> dict[str, float]:
     """`accuracy` (share) and `loss` (nats per example) of a model over examples."""
     right, losses = 0, []
-    for one in examples.in_order(batch_size):
-        logits = model.logits(one.batch)
-        right += int((logits.argmax(dim=1) == one.labels).sum())
+    for batch in examples.in_order(batch_size):
+        logits = model.logits(batch.batch)
+        right += int((logits.argmax(dim=1) == batch.labels).sum())
         # by items, so that the sum does not depend on how they were batched
-        losses.extend(cross_entropy(logits.double(), one.labels, reduction="none").tolist())
+        losses.extend(cross_entropy(logits.double(), batch.labels, reduction="none").tolist())
     if not losses:
         return {}
     return {"accuracy": right / len(losses), "loss": math.fsum(losses) / len(losses)}
@@ -213,16 +213,16 @@ def stages_of(
             "stages need layers_per_interval >= 1, interval_epochs >= 1 and head_epochs >= 0"
         )
     head, layers, below = parts_of(model, sample)
-    found = [(HEAD, head)]
+    groups = [(HEAD, head)]
     step, top = stages.layers_per_interval, len(layers)
     for upper in range(top, 0, -step):
         lower = max(upper - step, 0)
         names = tuple(name for layer in layers[lower:upper] for name in layer)
         label = f"layers {lower}-{upper - 1}" if upper - lower > 1 else f"layer {lower}"
-        found.append((label, names))
+        groups.append((label, names))
     if stages.embeddings and below:
-        found.append((EMBEDDINGS, below))
-    return found
+        groups.append((EMBEDDINGS, below))
+    return groups
 
 
 def parts_of(
@@ -300,15 +300,15 @@ def _by_decay(
     words = word_table(model) if optimisation.embedding_weight_decay is not None else None
     named = dict(model.module.named_parameters())
     kinds: dict[str, tuple[float, Callable[[str], bool]]] = {
-        "": (optimisation.weight_decay, lambda one: one != words and named[one].dim() > 1),
-        ", vectors": (0.0, lambda one: one != words and named[one].dim() <= 1),
-        ", words": (optimisation.embedding_weight_decay or 0.0, lambda one: one == words),
+        "": (optimisation.weight_decay, lambda name: name != words and named[name].dim() > 1),
+        ", vectors": (0.0, lambda name: name != words and named[name].dim() <= 1),
+        ", words": (optimisation.embedding_weight_decay or 0.0, lambda name: name == words),
     }
-    found = []
+    groups = []
     for suffix, (decay, belongs) in kinds.items():
-        chosen = {one: named[one] for one in names if belongs(one)}
+        chosen = {name: named[name] for name in names if belongs(name)}
         if chosen:
-            found.append(
+            groups.append(
                 ParameterGroup(
                     name=name + suffix,
                     parameters=chosen,
@@ -317,7 +317,7 @@ def _by_decay(
                     starts=starts,
                 )
             )
-    return found
+    return groups
 
 
 def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
@@ -331,12 +331,14 @@ def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
         with eval_mode(model.module), torch.enable_grad():
             logits = model.caller(model.module, sample.inputs)
         floats = [parameter for parameter in parameters.values() if parameter.requires_grad]
-        found = torch.autograd.grad(logits.square().sum(), floats, allow_unused=True)
+        gradients = torch.autograd.grad(logits.square().sum(), floats, allow_unused=True)
     finally:
         handle.remove()
         for name, one in parameters.items():
             one.requires_grad_(trainable[name])
-    return {id(float_) for float_, slope in zip(floats, found, strict=True) if slope is not None}
+    return {
+        id(float_) for float_, slope in zip(floats, gradients, strict=True) if slope is not None
+    }
 
 
 def _cut(output: Any) -> Any:

@@ -252,14 +252,14 @@ def identity_of_fields(plan: Any) -> dict[str, Any]:
 
     A later field at its first value is left out, so that fits of before it go on.
     """
-    found = {
+    settings = {
         name: value
         for name, value in asdict(plan).items()
         if name not in _LATER or value != _LATER[name]
     }
     if isinstance(plan, ExplainerPlan):
-        found["fit"] = identity_of_fields(plan.fit)
-    return found
+        settings["fit"] = identity_of_fields(plan.fit)
+    return settings
 
 
 def _dropout(name: str, value: float | None) -> None:

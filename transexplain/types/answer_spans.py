@@ -50,8 +50,10 @@ def agreement(answer: str, given: Sequence[str]) -> Agreement:
     of words that both have. Of several given answers the best one counts.
     """
     own = _plain(answer)
-    scores = [_f1(own, _plain(one)) for one in given]
-    return Agreement(exact=any(own == _plain(one) for one in given), f1=max(scores, default=0.0))
+    scores = [_f1(own, _plain(answer)) for answer in given]
+    return Agreement(
+        exact=any(own == _plain(answer) for answer in given), f1=max(scores, default=0.0)
+    )
 
 
 def _plain(text: str) -> list[str]:
@@ -102,14 +104,14 @@ class AnswerScheme:
         """
         answers, at = _named(cell)
         answer = answers[0] if answers else ""
-        found = text.find(answer, (second_at or 0) + at) if answer else -1
-        if found < 0:
+        start = text.find(answer, (second_at or 0) + at) if answer else -1
+        if start < 0:
             raise ItemError("bad-label", f"the context does not hold the answer {answer[:80]!r}")
-        return [TaggedSpan(start=found, end=found + len(answer), type=ANSWER)]
+        return [TaggedSpan(start=start, end=start + len(answer), type=ANSWER)]
 
     def accepted(self, cell: str) -> tuple[str, ...]:
         """The answers that a cell gives, whether or not the context holds them; none: unknown."""
-        return tuple(one for one in _named(cell)[0] if one.strip())
+        return tuple(answer for answer in _named(cell)[0] if answer.strip())
 
     def check(self, item: Item) -> None:
         """Raise ItemError no-context for what is no pair."""
@@ -128,7 +130,7 @@ def _named(cell: str) -> tuple[list[str], int]:
     except UnreadableError:
         read = None
     if isinstance(read, list):
-        return [str(one) for one in read], 0
+        return [str(answer) for answer in read], 0
     if not isinstance(read, dict):
         return [cell], 0
     texts, starts = (read.get(key, []) for key in ("text", "answer_start"))
@@ -138,10 +140,10 @@ def _named(cell: str) -> tuple[list[str], int]:
 
 
 def _context(tokens: Tokens, begins: int) -> NDArray[np.intp]:
-    found = np.flatnonzero(~tokens.special & (tokens.starts >= begins))
-    if not len(found):
+    positions = np.flatnonzero(~tokens.special & (tokens.starts >= begins))
+    if not len(positions):
         raise ItemError("no-context", "no token of the context is left")
-    return found
+    return positions
 
 
 def _answer(tokens: Tokens, first: int, last: int) -> TaggedEntity:

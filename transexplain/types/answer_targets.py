@@ -98,7 +98,7 @@ def _continuation(text: str, argument: Any, *, exact: bool) -> AnswerTarget:
     if (
         isinstance(argument, list | tuple)
         and argument
-        and all(type(one) is int for one in argument)
+        and all(type(token) is int for token in argument)
     ):
         return AnswerTarget(spec=text, kind="continuation", ids=tuple(argument))
     raise TargetError(

@@ -32,7 +32,10 @@ def label_index(label: str | None, names: ClassNames, mapping: Mapping[str, str]
         return names.class_index(mapping[label])
     if label in names.classes:
         return names.classes.index(label)
-    read, key = {mapping[one] for one in mapping if folded(one) == folded(label)}, folded(label)
+    read, key = (
+        {mapping[spelled] for spelled in mapping if folded(spelled) == folded(label)},
+        folded(label),
+    )
     if read:
         return names.class_index(read.pop()) if len(read) == 1 else None
     # transformers calls the class 3 LABEL_3 where nobody named it
@@ -72,7 +75,9 @@ def label_mapping(
     names = ClassNames(classes)
     by_name = {str(place): label_index(name, names, {}) for place, name in enumerate(called)}
     if isinstance(labels, str):
-        others = [(one, place) for one, place in by_name.items() if place not in (None, int(one))]
+        others = [
+            (name, place) for name, place in by_name.items() if place not in (None, int(name))
+        ]
         if others or not _may_be_indices((), classes):
             raise TargetError(
                 "labels: by-index would give labels to other classes than their names do: the data "

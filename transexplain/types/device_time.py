@@ -28,9 +28,9 @@ class DeviceTime:
     @property
     def stages(self) -> dict[str, float]:
         """The same by stage, the largest first; those that took nothing are left out."""
-        whole = sum(self.seconds.get(one, 0.0) for one in (BUSY, *STAGES))
-        shares = {one: self.seconds.get(one, 0.0) / whole for one in STAGES if whole}
-        return dict(sorted(((n, s) for n, s in shares.items() if s), key=lambda one: -one[1]))
+        whole = sum(self.seconds.get(stage, 0.0) for stage in (BUSY, *STAGES))
+        shares = {stage: self.seconds.get(stage, 0.0) / whole for stage in STAGES if whole}
+        return dict(sorted(((n, s) for n, s in shares.items() if s), key=lambda share: -share[1]))
 
     @property
     def document(self) -> dict[str, Any]:

@@ -62,12 +62,12 @@ def edges_of(graph: Mapping[str, Any], nodes: int) -> NDArray[np.intp]:
     those at `distances` (T, T) of 1, else none.
     """
     if graph.get(EDGES) is not None:
-        found = _array(graph[EDGES]).astype(np.intp).reshape(-1, 2)
+        edges = _array(graph[EDGES]).astype(np.intp).reshape(-1, 2)
     else:
-        found = np.argwhere(_joined(graph, nodes))
-    found = np.sort(found, axis=1)
-    inside = (found[:, 0] >= 0) & (found[:, 1] < nodes) & (found[:, 0] < found[:, 1])
-    return np.unique(found[inside], axis=0)
+        edges = np.argwhere(_joined(graph, nodes))
+    edges = np.sort(edges, axis=1)
+    inside = (edges[:, 0] >= 0) & (edges[:, 1] < nodes) & (edges[:, 0] < edges[:, 1])
+    return np.unique(edges[inside], axis=0)
 
 
 def _joined(graph: Mapping[str, Any], nodes: int) -> NDArray[np.bool_]:

@@ -197,8 +197,8 @@ class Ledger:
 
     def __repr__(self) -> str:
         entries = ("inputs", "special", "embeddings", "biases", "rules", "total")
-        found = " ".join(f"{name}={getattr(self, name):.4g}" for name in entries)
-        return f"<Ledger {found} gap={self.gap:.1e}>"
+        entries_text = " ".join(f"{name}={getattr(self, name):.4g}" for name in entries)
+        return f"<Ledger {entries_text} gap={self.gap:.1e}>"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,13 +265,13 @@ class Attribution(_Pictured):
         if isinstance(self.features, PatchGrid):
             raise WrongKindError("words() is for texts; this attribution is of an image")
         tokens = Tokens.of(self.features)
-        found: dict[int, tuple[str, int, int, float]] = {}
+        words: dict[int, tuple[str, int, int, float]] = {}
         columns = (tokens.words, tokens.starts, tokens.ends, self.relevance)
         rows = zip(tokens.texts, *(column.tolist() for column in columns), strict=True)
         for piece, word, start, end, value in rows:
             if word != NO_WORD:
-                text, begin, _, summed = found.get(word, ("", start, end, 0.0))
-                found[word] = (text + piece, begin, end, summed + value)
+                text, begin, _, summed = words.get(word, ("", start, end, 0.0))
+                words[word] = (text + piece, begin, end, summed + value)
         return [
             Word(
                 text=text if self.text is None else self.text[start:end],
@@ -279,7 +279,7 @@ class Attribution(_Pictured):
                 end=end,
                 relevance=relevance,
             )
-            for text, start, end, relevance in found.values()
+            for text, start, end, relevance in words.values()
         ]
 
     def by_text(self) -> tuple[float, ...]:
@@ -293,7 +293,7 @@ class Attribution(_Pictured):
         if self.second_at is None:
             return (float(self.relevance[own].sum()),)
         behind = Tokens.of(self.features).starts >= self.second_at
-        return tuple(float(self.relevance[own & one].sum()) for one in (~behind, behind))
+        return tuple(float(self.relevance[own & side].sum()) for side in (~behind, behind))
 
     def __repr__(self) -> str:
         if isinstance(self.features, PatchGrid):

@@ -56,13 +56,13 @@ def thresholds_of(
                 f"thresholds: the model has no label {name!r}{hint} it has {', '.join(classes)}"
             )
     usual = given if isinstance(given, int | float) else USUAL_THRESHOLD
-    found = {name: float(named.get(name, usual)) for name in classes}
-    for name, value in found.items():
+    thresholds = {name: float(named.get(name, usual)) for name in classes}
+    for name, value in thresholds.items():
         if not 0 < value < 1:
             raise ConfigurationError(
                 f"thresholds: {value:g} of {name!r} is no probability between 0 and 1"
             )
-    return found if set(found.values()) != {USUAL_THRESHOLD} else {}
+    return thresholds if set(thresholds.values()) != {USUAL_THRESHOLD} else {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

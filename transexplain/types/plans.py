@@ -98,7 +98,7 @@ class ImpactPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that there are."""
-        return tuple(one for one in (self.sex, self.ethnicity) if one is not None)
+        return tuple(column for column in (self.sex, self.ethnicity) if column is not None)
 
 
 Modality = Literal["text", "image", "nodes"]
@@ -177,8 +177,8 @@ def several_of(
     Raises ConfigurationError for what is said of several labels where it does not.
     """
     if model.head == "labels":
-        found = thresholds_of(thresholds, model.classes)
-        return SeveralLabels(thresholds=found, separator=separator)
+        by_class = thresholds_of(thresholds, model.classes)
+        return SeveralLabels(thresholds=by_class, separator=separator)
     for key, value in (("thresholds", thresholds), ("label_separator", separator)):
         if value is not None:
             raise ConfigurationError(
@@ -274,7 +274,7 @@ class ShardCut(Sequence[Shard]):
 
     def __getitem__(self, index: int | slice) -> Shard | tuple[Shard, ...]:
         if isinstance(index, slice):
-            return tuple(self[one] for one in range(*index.indices(len(self))))
+            return tuple(self[row] for row in range(*index.indices(len(self))))
         place = range(len(self))[index]
         start = place * self.size
         return Shard(index=place, start=start, stop=min(start + self.size, self.rows))

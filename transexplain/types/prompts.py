@@ -53,11 +53,11 @@ class Prompt:
 
     def spans(self) -> list[tuple[str, int, int]]:
         """Name, first character and the one behind the last of each part."""
-        found, at = [], 0
+        parts, at = [], 0
         for name, text in self.parts:
-            found.append((name, at, at + len(text)))
+            parts.append((name, at, at + len(text)))
             at += len(text)
-        return found
+        return parts
 
     def without(self, names: Sequence[str]) -> "Prompt":
         """The prompt without the parts of these names."""
@@ -108,7 +108,7 @@ class AnswerAttribution(Attribution):
             name = SPECIAL if special else ANSWER if place >= self.answer_from else None
             if name is None:
                 name = next(
-                    (one for one, first, end in self.parts if first <= start < end),
+                    (part for part, first, end in self.parts if first <= start < end),
                     self.parts[-1][0],
                 )
             names.setdefault(name, []).append(value)

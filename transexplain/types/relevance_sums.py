@@ -43,12 +43,12 @@ class RelevanceSums:
     @classmethod
     def merged(cls, many: "Iterable[RelevanceSums]") -> Self:
         """Of the explanations of all of these."""
-        found: list[RelevanceSums] = [cls.of([], []), *many]
-        joined = zip(*(one.totals for one in found), strict=True)
+        sums: list[RelevanceSums] = [cls.of([], []), *many]
+        joined = zip(*(part.totals for part in sums), strict=True)
         return cls(
-            sum(one.count for one in found),
-            sum(one.judged for one in found),
-            [_expansion([term for one in column for term in one]) for column in joined],
+            sum(part.count for part in sums),
+            sum(part.judged for part in sums),
+            [_expansion([term for terms in column for term in terms]) for column in joined],
         )
 
     @property
@@ -68,10 +68,10 @@ class RelevanceSums:
 
 def _expansion(values: list[float]) -> list[float]:
     """Few floats that have the same exact sum."""
-    found: list[float] = []
-    while rest := fsum([*values, *(-one for one in found)]):
-        found.append(rest)
-    return found
+    terms: list[float] = []
+    while rest := fsum([*values, *(-term for term in terms)]):
+        terms.append(rest)
+    return terms
 
 
 _STEP = math.log(1.01)

@@ -123,12 +123,12 @@ def joined_draws(scores: Sequence[MetricScore]) -> tuple[MetricScore, ...]:
 
 def _of_draws(group: Sequence[MetricScore]) -> MetricScore:
     first = group[0]
-    values = [one.value for one in group if one.value is not None]
-    if len(group) == 1 or any(one.reason for one in group):
-        return next((one for one in group if one.reason), first)
+    values = [score.value for score in group if score.value is not None]
+    if len(group) == 1 or any(score.reason for score in group):
+        return next((score for score in group if score.reason), first)
     if not values:
-        return replace(first, detail={"draws": [dict(one.detail) for one in group]})
-    curves = zip(*(one.curve for one in group), strict=True)
+        return replace(first, detail={"draws": [dict(score.detail) for score in group]})
+    curves = zip(*(score.curve for score in group), strict=True)
     return replace(
         first,
         value=fsum(values) / len(values),

@@ -135,7 +135,7 @@ def _unknown(text: str, names: ClassNames) -> str:
     bare, short = (*names.classes, *names.own), names.classes[:_PAIRED]
     known = (*_ALONE, *bare, *(f"class:{name}" for name in bare))
     if text.partition(":")[0] not in _ALONE and "-" in text:
-        known += tuple(f"contrast:{one}-{other}" for one in short for other in short)
+        known += tuple(f"contrast:{plus}-{other}" for plus in short for other in short)
     hint = did_you_mean(text[:80], known) or "."
     return f"unknown target {text!r}{hint} A target is {_WORDS}. Classes: {names.listing()}"
 
@@ -201,7 +201,9 @@ def _span(text: str, argument: Any, names: ClassNames) -> Target:
     if isinstance(argument, str):
         place, _, kind = argument.partition(":")
         given = [*place.split("-"), kind]
-    numbers = [_number(str(one)) for one in given[:2]] if isinstance(given, list | tuple) else []
+    numbers = (
+        [_number(str(value)) for value in given[:2]] if isinstance(given, list | tuple) else []
+    )
     if len(numbers) != 2 or len(given) != 3 or None in numbers or not numbers[0] < numbers[1]:  # type: ignore[operator]
         raise TargetError(
             f"target {text!r} is no span; write span:10-15:PER or {{span: [10, 15, PER]}}, in "
@@ -233,7 +235,7 @@ def _contrast(text: str, argument: Any, names: ClassNames) -> Target:
     if not readings:
         short = (*names.classes[:_PAIRED], *names.own)
         hint = did_you_mean(
-            text[:80], (f"contrast:{one}-{other}" for one in short for other in short)
+            text[:80], (f"contrast:{plus}-{other}" for plus in short for other in short)
         )
         raise TargetError(
             f"target {text!r} names no two known classes{hint or '.'} The model has: "
@@ -244,7 +246,8 @@ def _contrast(text: str, argument: Any, names: ClassNames) -> Target:
     if set(plus) & set(minus):
         raise TargetError(f"target {text!r} has a class on both sides")
     sides = (
-        one if one in names.own else names.classes[names.class_index(one)] for one in (left, right)
+        name if name in names.own else names.classes[names.class_index(name)]
+        for name in (left, right)
     )
     return Target(spec=text, kind="contrast", plus=plus, minus=minus, name="-".join(sides))
 
@@ -295,9 +298,9 @@ def resolve_targets(
             class_name=classes[index],
             coefficients=((index, 1.0),),
         )
-        for rank, index in {one for row in chosen for one in enumerate(row)}
+        for rank, index in {ranked for row in chosen for ranked in enumerate(row)}
     }
-    return [[made[one] for one in enumerate(row)] for row in chosen]
+    return [[made[ranked] for ranked in enumerate(row)] for row in chosen]
 
 
 def _chosen(
@@ -318,8 +321,8 @@ def _chosen(
     if target.k == 1:  # of equals the first, as below
         return [[index] for index in np.argmax(logits, axis=1).tolist()]
     # a stable order, so that ties rank the same on every machine
-    found: list[list[int]] = np.argsort(-logits, axis=1, kind="stable")[:, : target.k].tolist()
-    return found
+    ranked: list[list[int]] = np.argsort(-logits, axis=1, kind="stable")[:, : target.k].tolist()
+    return ranked
 
 
 def predicted_labels(logits: NDArray[np.floating[Any]], floors: Sequence[float]) -> list[int]:

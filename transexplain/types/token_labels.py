@@ -72,9 +72,9 @@ class LabelScheme:
             for type_ in self.types
         }
         return tuple(
-            Classification(name=one, classes=labels)
-            for one, labels in members.items()
-            if one not in self.labels
+            Classification(name=prefix, classes=labels)
+            for prefix, labels in members.items()
+            if prefix not in self.labels
         )
 
     def entities(
@@ -115,7 +115,7 @@ class LabelScheme:
     def _label(self, kind: str, number: int) -> int:
         """The label of an entity's word, by its number: the first begins, the others are within."""
         wanted = _WITHIN if number else _BEGINS
-        own = [place for place, (_, one) in enumerate(self._parts()) if one == kind]
+        own = [place for place, (_, part) in enumerate(self._parts()) if part == kind]
         parts = list(self._parts())
         return next((place for place in own if parts[place][0] in wanted), own[0])
 
@@ -140,7 +140,7 @@ class LabelScheme:
             read = None
         if not isinstance(read, list):
             raise ItemError("bad-label", f"the label {cell[:80]!r} is not {_FORM}")
-        return [_written(one) for one in read]
+        return [_written(entity) for entity in read]
 
 
 def class_names(model: ModelRef, own: Sequence[Classification] = ()) -> ClassNames:
@@ -213,7 +213,7 @@ def _overlaps(tokens: Tokens, place: int, span: TaggedSpan) -> bool:
 
 
 def entity_targets(
-    target: Target, found: Sequence[TaggedEntity], given: Sequence[TaggedEntity]
+    target: Target, predicted: Sequence[TaggedEntity], given: Sequence[TaggedEntity]
 ) -> list[ResolvedTarget]:
     """What a target explains of one text: the summed logits of each entity's labels.
 
@@ -221,10 +221,10 @@ def entity_targets(
     every one that is given, `span` the marked one (in `given`, alone).
     """
     chosen: list[ResolvedTarget] = []
-    for one in given if target.kind in ("label", "span") else found:
+    for entity in given if target.kind in ("label", "span") else predicted:
         pairs = [
             (label, place)
-            for label, place in zip(one.labels, one.positions, strict=True)
+            for label, place in zip(entity.labels, entity.positions, strict=True)
             if target.kind not in ("class", "group") or label in target.plus
         ]
         if pairs:
@@ -233,10 +233,11 @@ def entity_targets(
                     spec=target.spec,
                     rank=len(chosen),
                     class_index=None,
-                    class_name=target.name if target.kind == "class" else one.span.type,
+                    class_name=target.name if target.kind == "class" else entity.span.type,
                     coefficients=tuple((label, 1.0) for label, _ in pairs),
                     positions=tuple(place for _, place in pairs),
-                    note=f"{_NOTES[one.span.type == ANSWER]}{one.span.start} to {one.span.end}",
+                    note=f"{_NOTES[entity.span.type == ANSWER]}{entity.span.start} to "
+                    f"{entity.span.end}",
                 )
             )
     return chosen

@@ -37,7 +37,7 @@ class FewSpellings(Sequence[str]):
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return [self.given.get(one, "") for one in range(self.length)[place]]
+            return [self.given.get(index, "") for index in range(self.length)[place]]
         return self.given.get(range(self.length)[place], "")
 
     def __iter__(self) -> Iterator[str]:
@@ -149,8 +149,8 @@ class Tokens(Sequence[Token]):
         if text is None:
             return {place: piece for place, piece in enumerate(self.texts) if piece}
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        found = enumerate(zip(self.texts, spans, strict=True))
-        return {place: piece for place, (piece, (a, b)) in found if piece != text[a:b]}
+        spellings = enumerate(zip(self.texts, spans, strict=True))
+        return {place: piece for place, (piece, (a, b)) in spellings if piece != text[a:b]}
 
     def spelled(self, texts: Sequence[str]) -> "Tokens":
         """The same positions with other spellings (T,)."""
@@ -229,9 +229,9 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
 
     Without a text: where it is not "".
     """
-    found: list[dict[int, str]] = [{} for _ in tokens]
+    words: list[dict[int, str]] = [{} for _ in tokens]
     same: list[tuple[Tokens, str, dict[int, str]]] = []
-    for token, text, odd in zip(tokens, texts, found, strict=True):
+    for token, text, odd in zip(tokens, texts, words, strict=True):
         if text is not None and token.text == text:
             if isinstance(token.pieces, FewSpellings):
                 odd.update((place, piece) for place, piece in token.pieces.given.items() if piece)
@@ -240,11 +240,11 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
         else:
             odd.update(token._unlike(text))
     if not same:
-        return found
-    counts = np.array([len(one) for one, _, _ in same])
-    starts = np.concatenate([one.starts for one, _, _ in same])
-    ends = np.concatenate([one.ends for one, _, _ in same])
-    special = np.concatenate([one.special for one, _, _ in same])
+        return words
+    counts = np.array([len(tokens_) for tokens_, _, _ in same])
+    starts = np.concatenate([tokens_.starts for tokens_, _, _ in same])
+    ends = np.concatenate([tokens_.ends for tokens_, _, _ in same])
+    special = np.concatenate([tokens_.special for tokens_, _, _ in same])
     lengths = np.repeat([len(text) for _, text, _ in same], counts)
     flat = np.flatnonzero(_own(lengths, starts, ends, special))
     of = np.repeat(np.arange(len(same)), counts)[flat]
@@ -258,7 +258,7 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
         piece = token.pieces[place] if apart or not there else there
         if piece != there:
             odd[place] = piece
-    return found
+    return words
 
 
 def _own(
@@ -293,4 +293,4 @@ class Overlaps:
         """The places, ascending, of the spans that share a character with this one."""
         first, stop = bisect_right(self._reached, start), bisect_left(self._starts, end)
         near = range(first, stop)
-        return sorted(self._places[one] for one in near if self._ends[one] > start)
+        return sorted(self._places[place] for place in near if self._ends[place] > start)

@@ -52,8 +52,8 @@ def size_of(attribution: Attribution) -> float:
     """
     if not np.isfinite(attribution.relevance).all():
         raise ConfigurationError(f"the relevance of item {attribution.item_id!r} is not finite")
-    one = attribution
-    return float(sizes_of([one.features], [one.relevance], [one.text])[0])
+    record = attribution
+    return float(sizes_of([record.features], [record.relevance], [record.text])[0])
 
 
 def sizes_of(

@@ -28,7 +28,9 @@ def metric_facts(metric: str) -> MetricFacts:
 def metric_parameters(metric: str) -> tuple[str, ...]:
     """The names of a metric's parameters; raises ConfigurationError for an unknown metric."""
     given = inspect.signature(_function(metric)).parameters.values()
-    own = [one.name for one in given if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    own = [
+        parameter.name for parameter in given if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
     return (*own, *(_EVERY_CURVE if metric_facts(metric).kind == "curve" else ()))
 
 

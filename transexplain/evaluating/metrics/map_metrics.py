@@ -21,12 +21,13 @@ def conservation(case: Case) -> Scored:
     bias takes is missing from S, and S of a method whose unit is no logit (attention) is compared
     as it is. The detail holds f and S, which the correlation over items is made of.
     """
-    found = case.attribution
-    summed = fsum([*found.relevance.reshape(-1).tolist(), *found.prefix_relevance])
-    if found.logit == 0:
+    attribution = case.attribution
+    summed = fsum([*attribution.relevance.reshape(-1).tolist(), *attribution.prefix_relevance])
+    if attribution.logit == 0:
         return unmeasured("the explained logit is 0")
     return Scored(
-        value=abs(found.logit - summed) / abs(found.logit), detail={"pair": [found.logit, summed]}
+        value=abs(attribution.logit - summed) / abs(attribution.logit),
+        detail={"pair": [attribution.logit, summed]},
     )
 
 
@@ -117,7 +118,7 @@ def class_sensitivity_scores(bench: Bench, cases: Sequence[Case]) -> list[Scored
     return [_scored(case, other) for case, other in zip(cases, again, strict=True)]
 
 
-def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]) -> float:
+def class_sensitivity(left: NDArray[np.floating[Any]], right: NDArray[np.floating[Any]]) -> float:
     """(1 - rho) / 2 with Spearman's rank correlation rho of two maps of one item, 0 to 1.
 
     0: the same ranking of positions for both classes; 0.5: rankings without relation; 1: the
@@ -125,7 +126,7 @@ def class_sensitivity(one: NDArray[np.floating[Any]], other: NDArray[np.floating
     scale may differ by class. A map that is constant ranks nothing: against another constant 0,
     else 0.5. `one` and `other` have one shape.
     """
-    return (1 - rank_similarity(one, other)) / 2
+    return (1 - rank_similarity(left, right)) / 2
 
 
 def sensitivity_between(attribution: Attribution, other: Attribution) -> float:

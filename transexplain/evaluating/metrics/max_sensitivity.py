@@ -55,13 +55,13 @@ def max_sensitivity(
     _check(samples, radius)
     noise = _Noise(samples=samples, radius=radius, seed=seed)
     nearby = _nearby_texts if bench.model.modality == "text" else _nearby_values
-    found = [None if case.relevance.any() else unmeasured(_NOTHING) for case in cases]
-    rows = [row for row, scored in enumerate(found) if scored is None]
+    scores = [None if case.relevance.any() else unmeasured(_NOTHING) for case in cases]
+    rows = [row for row, scored in enumerate(scores) if scored is None]
     some = [cases[row] for row in rows]
     again = list(nearby(bench, some, noise)) if some else []
     for column, row in enumerate(rows):
-        found[row] = _scored(cases[row], [sample[column] for sample in again])
-    return [scored for scored in found if scored is not None]
+        scores[row] = _scored(cases[row], [sample[column] for sample in again])
+    return [scored for scored in scores if scored is not None]
 
 
 def _check(samples: int, radius: float) -> None:
@@ -76,10 +76,10 @@ def _scored(case: Case, again: Sequence[Attribution | str]) -> Scored:
         return unmeasured(_NO_WORDS)
     before = case.relevance
     changes = []
-    for sample, one in enumerate(again, 1):
-        if isinstance(one, str):
-            return unmeasured(f"input {sample} nearby: {one}")
-        after = replace(case, attribution=one).relevance
+    for sample, explained in enumerate(again, 1):
+        if isinstance(explained, str):
+            return unmeasured(f"input {sample} nearby: {explained}")
+        after = replace(case, attribution=explained).relevance
         changes.append(np.linalg.norm(after - before) / np.linalg.norm(before))
     return Scored(value=float(max(changes)))
 
@@ -107,7 +107,9 @@ def _moved_words(model: "LoadedModel", noise: _Noise) -> "Iterator[LoadedModel]"
 
     samples = range(noise.samples)
     if noise.samples * table.nbytes <= _HELD:
-        yield from kept(model, "max-sensitivity", noise, lambda: [made(one) for one in samples])
+        yield from kept(
+            model, "max-sensitivity", noise, lambda: [made(sample) for sample in samples]
+        )
     else:
         yield from map(made, samples)
 
@@ -119,7 +121,9 @@ def _nearby_values(
     encoded = bench.model.encode([case.item for case in cases])
     main = bench.model.caller.main
     for sample in range(noise.samples):
-        yield bench.again(cases, items=[_moved_values(one, main, noise, sample) for one in encoded])
+        yield bench.again(
+            cases, items=[_moved_values(entry, main, noise, sample) for entry in encoded]
+        )
 
 
 def _moved_values(encoded: "Encoded | ItemFailure", main: str, noise: _Noise, sample: int) -> Item:

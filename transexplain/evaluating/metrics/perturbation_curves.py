@@ -332,9 +332,9 @@ def fidelity(*, share: float = 0.2, **where: Any) -> PerturbationCurve:
 def _checked(shares: Any) -> tuple[float, ...]:
     """Shares of the positions, ascending; raises ConfigurationError."""
     try:
-        found = tuple(float(share) for share in shares)
+        numbers = tuple(float(share) for share in shares)
     except (TypeError, ValueError):
-        found = ()
-    if not found or list(found) != sorted(found) or not 0 <= found[0] <= found[-1] <= 1:
+        numbers = ()
+    if not numbers or list(numbers) != sorted(numbers) or not 0 <= numbers[0] <= numbers[-1] <= 1:
         raise ConfigurationError(f"shares={shares!r} must be numbers from 0 to 1, ascending")
-    return found
+    return numbers

@@ -33,18 +33,20 @@ def randomisation(
         seed: of the drawing; it is the same for every item and method.
     """
     before = [_ranked(case, absolute) for case in cases]
-    found = [_without_order(values) for values in before]
-    rows = [row for row, scored in enumerate(found) if scored is None]
+    unordered = [_without_order(values) for values in before]
+    rows = [row for row, scored in enumerate(unordered) if scored is None]
     some = [cases[row] for row in rows]
     models = _randomised(bench.model, seed) if some else []
     steps = [bench.again(some, model=model) for model in models]
     for column, row in enumerate(rows):
         after = [
-            one if isinstance(one, str) else _ranked(replace(cases[row], attribution=one), absolute)
-            for one in (step[column] for step in steps)
+            score
+            if isinstance(score, str)
+            else _ranked(replace(cases[row], attribution=score), absolute)
+            for score in (step[column] for step in steps)
         ]
-        found[row] = _scored(before[row], after)
-    return [scored for scored in found if scored is not None]
+        unordered[row] = _scored(before[row], after)
+    return [scored for scored in unordered if scored is not None]
 
 
 def _ranked(case: Case, absolute: bool) -> Array:
@@ -106,12 +108,13 @@ def randomised_model(model: "LoadedModel", seed: int = 0, draw: int = 0) -> "Loa
     def made() -> "LoadedModel":
         parameters = model.module.named_parameters()
         return variant(
-            model, {name: redrawn(one, f"{name}{again}", seed) for name, one in parameters}
+            model,
+            {name: redrawn(parameter, f"{name}{again}", seed) for name, parameter in parameters},
         )
 
     again = f" {draw}" if draw else ""
-    found: LoadedModel = kept(model, f"randomised{again}", seed, made)
-    return found
+    randomised: LoadedModel = kept(model, f"randomised{again}", seed, made)
+    return randomised
 
 
 def redrawn(parameter: "Tensor", name: str, seed: int) -> "Tensor":

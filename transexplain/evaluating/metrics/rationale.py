@@ -108,11 +108,11 @@ def token_spans(case: Case) -> Masks:
 
 def oracle(case: Case) -> Attribution | None:
     """The human rationale as an explanation of the item; None: the model sees none of it."""
-    found = marked(case)
-    if not found.any():
+    rationale = marked(case)
+    if not rationale.any():
         return None
     relevance = np.zeros(case.attribution.relevance.size)
-    relevance[case.own] = found
+    relevance[case.own] = rationale
     return dataclasses.replace(
         case.attribution,
         method="oracle",

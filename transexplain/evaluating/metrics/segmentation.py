@@ -34,10 +34,10 @@ def pixel_accuracy(
 
     Raises ConfigurationError for an unknown interpolation or a number of pixels below 1.
     """
-    found = _pixels(case, interpolation, pixels)
-    if isinstance(found, Scored):
-        return found
-    relevance, truth = found
+    drawn = _pixels(case, interpolation, pixels)
+    if isinstance(drawn, Scored):
+        return drawn
+    relevance, truth = drawn
     return Scored(value=float((_above(relevance) == truth).mean()))
 
 
@@ -48,10 +48,10 @@ def segmentation_ap(
 
     Raises ConfigurationError for an unknown interpolation or a number of pixels below 1.
     """
-    found = _pixels(case, interpolation, pixels)
-    if isinstance(found, Scored):
-        return found
-    relevance, truth = found
+    drawn = _pixels(case, interpolation, pixels)
+    if isinstance(drawn, Scored):
+        return drawn
+    relevance, truth = drawn
     return Scored(value=float(average_precision_score(truth, relevance)))
 
 
@@ -63,10 +63,10 @@ def segmentation_miou(
     Pixels above the mean relevance are taken to be marked (Chefer et al. 2021a, section 4).
     Raises ConfigurationError for an unknown interpolation or a number of pixels below 1.
     """
-    found = _pixels(case, interpolation, pixels)
-    if isinstance(found, Scored):
-        return found
-    relevance, truth = found
+    drawn = _pixels(case, interpolation, pixels)
+    if isinstance(drawn, Scored):
+        return drawn
+    relevance, truth = drawn
     # counting bytes is three times as fast as counting booleans
     sides = truth.astype(np.int8), _above(relevance).astype(np.int8)
     return Scored(value=float(jaccard_score(*sides, average="macro")))
@@ -82,10 +82,10 @@ def segmentation_map(
     is marked, once with 1 - r and right where it is not. A map that is the same everywhere orders
     nothing: 1/2. Raises ConfigurationError as `segmentation_ap`.
     """
-    found = _pixels(case, interpolation, pixels)
-    if isinstance(found, Scored):
-        return found
-    relevance, truth = found
+    drawn = _pixels(case, interpolation, pixels)
+    if isinstance(drawn, Scored):
+        return drawn
+    relevance, truth = drawn
     low, width = relevance.min(), np.ptp(relevance)
     if width <= _ROUNDING * np.abs(relevance).max():
         return Scored(value=0.5)
@@ -105,10 +105,10 @@ def pixel_counts(
     `PIXELS` x `PIXELS`, as in the authors' code; `pixels=None` counts those of its mask. Raises
     ConfigurationError as `pixel_accuracy`.
     """
-    found = _drawn(case, interpolation, pixels)
-    if isinstance(found, Scored):
-        return found
-    relevance, truth = found
+    drawn = _drawn(case, interpolation, pixels)
+    if isinstance(drawn, Scored):
+        return drawn
+    relevance, truth = drawn
     taken = _above(relevance)
     both = [int((~taken & ~truth).sum()), int((taken & truth).sum())]
     either = [int((~taken | ~truth).sum()), int((taken | truth).sum())]
@@ -123,7 +123,9 @@ def pooled_accuracy(details: Sequence[Mapping[str, Any]]) -> Scored:
     given = [detail for detail in details if detail.get("pixels")]
     if not given:
         return unmeasured("no picture was measured")
-    return Scored(value=sum(one["right"] for one in given) / sum(one["pixels"] for one in given))
+    return Scored(
+        value=sum(counts["right"] for counts in given) / sum(counts["pixels"] for counts in given)
+    )
 
 
 def pooled_miou(details: Sequence[Mapping[str, Any]]) -> Scored:
@@ -134,8 +136,8 @@ def pooled_miou(details: Sequence[Mapping[str, Any]]) -> Scored:
     given = [detail for detail in details if detail.get("pixels")]
     if not given:
         return unmeasured("no picture was measured")
-    both = np.sum([one["both"] for one in given], axis=0)
-    either = np.sum([one["either"] for one in given], axis=0)
+    both = np.sum([counts["both"] for counts in given], axis=0)
+    either = np.sum([counts["either"] for counts in given], axis=0)
     there = either > 0
     return Scored(value=float((both[there] / either[there]).mean()))
 
@@ -154,14 +156,14 @@ def upsampled(relevance: Array, height: int, width: int) -> Array:
 
 def _pixels(case: Case, interpolation: Interpolation, pixels: int | None) -> _Pixels:
     """As `_drawn`, where some is marked and some is not."""
-    found = _drawn(case, interpolation, pixels)
-    if isinstance(found, Scored):
-        return found
-    truth = found[1]
+    drawn = _drawn(case, interpolation, pixels)
+    if isinstance(drawn, Scored):
+        return drawn
+    truth = drawn[1]
     if truth.all() or not truth.any():
         everything = "everything" if truth.any() else "nothing"
         return unmeasured(f"{everything} that the model saw of the picture is marked")
-    return found
+    return drawn
 
 
 def _drawn(case: Case, interpolation: Interpolation, pixels: int | None) -> _Pixels:

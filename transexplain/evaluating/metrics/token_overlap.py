@@ -55,10 +55,10 @@ def planned_reference(params: Mapping[str, Any]) -> dict[str, Any]:
     if not reference.startswith(WORDFREQ):
         path, mark, column = reference.partition("#")
         reference = f"{local_path(path).absolute()}{mark}{column}"
-    found = _version(reference)
-    _require(reference, params.get("reference_version"), found)
-    rarity_in(reference, found)
-    return {**params, "reference": reference, "reference_version": found}
+    version = _version(reference)
+    _require(reference, params.get("reference_version"), version)
+    rarity_in(reference, version)
+    return {**params, "reference": reference, "reference_version": version}
 
 
 @cache
@@ -77,10 +77,10 @@ def rarity_in(reference: str, version: str | None = None) -> Rarity:
     return _wordfreq(reference) if reference.startswith(WORDFREQ) else _own(reference)
 
 
-def _require(reference: str, wanted: Any, found: str) -> None:
-    if wanted not in (None, found):
+def _require(reference: str, wanted: Any, version: str) -> None:
+    if wanted not in (None, version):
         raise ConfigurationError(
-            f"reference {reference} is not the one of the plan: it is {found[:12]}, planned "
+            f"reference {reference} is not the one of the plan: it is {version[:12]}, planned "
             f"{str(wanted)[:12]}; put that one back, or plan the run again"
         )
 
@@ -229,13 +229,13 @@ def overlap(details: Sequence[Mapping[str, Any]]) -> Scored:
         return unmeasured(f"fewer than two classes have words{several}")
     pairs = list(combinations(lists, 2))
     curve = tuple(
-        float(np.mean([_share(lists[one][:count], lists[two][:count]) for one, two in pairs]))
+        float(np.mean([_share(lists[left][:count], lists[right][:count]) for left, right in pairs]))
         for count in COUNTS
     )
     first = {name: words[:LISTED] for name, words in lists.items()}
     shared = [
-        {"classes": [one, two], "words": [word for word in first[one] if word in first[two]]}
-        for one, two in pairs
+        {"classes": [left, right], "words": [word for word in first[left] if word in first[right]]}
+        for left, right in pairs
     ]
     weights = {name: [scores[name][word] for word in words] for name, words in first.items()}
     return Scored(
@@ -268,14 +268,14 @@ def _scores(
     for detail in details:
         for word, relevance in zip(detail["words"], detail["relevance"], strict=False):
             kept[detail["class"]][word].append(relevance)
-    found = {}
+    frequencies = {}
     for name in sorted(kept):
         # exact sums: the order of the items makes no difference
         scores = {
             word: fsum(given) * rarity[word] for word, given in kept[name].items() if word in rarity
         }
-        found[name] = {word: score for word, score in scores.items() if score > 0}
-    return {name: scores for name, scores in found.items() if scores}
+        frequencies[name] = {word: score for word, score in scores.items() if score > 0}
+    return {name: scores for name, scores in frequencies.items() if scores}
 
 
 def _listed(scores: Mapping[str, float]) -> list[str]:
@@ -283,5 +283,5 @@ def _listed(scores: Mapping[str, float]) -> list[str]:
     return sorted(scores, key=lambda word: (-scores[word], word))
 
 
-def _share(one: Sequence[str], other: Sequence[str]) -> float:
-    return len(set(one) & set(other)) / min(len(one), len(other))
+def _share(words: Sequence[str], other: Sequence[str]) -> float:
+    return len(set(words) & set(other)) / min(len(words), len(other))
