@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from plain_records import new_attribution
 
 from transexplain.analysis.groups.lexicon import load_lexicon
-from transexplain.analysis.groups.mention_matching import Match, Matcher, matcher_of, mentions_of
+from transexplain.analysis.groups.mention_matching import (
+    Match,
+    Matcher,
+    matcher_of,
+    mentions_of,
+    within_texts,
+)
 from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import LexiconError
 from transexplain.types.items import Attribution, EntityGroup, PatchGrid
@@ -286,6 +292,12 @@ def test_relevance_is_the_sum_over_overlapping_tokens() -> None:
 def test_touching_tokens_and_special_tokens_do_not_count() -> None:
     record = attribution("abcdef", [(0, 2), (2, 2), (2, 4), (4, 6)], [1, 2, 4, 8])
     assert [m.relevance for m in mentions_of(record, [match(2, 4), match(3, 5)])] == [4, 12]
+
+
+def test_words_of_both_texts_of_a_pair_are_no_term_together() -> None:
+    ends, spans, begins = match(0, 3), match(2, 5), match(3, 6)
+    assert within_texts([ends, spans, begins], 3) == (ends, begins)
+    assert within_texts([spans], None) == (spans,)
 
 
 def test_a_match_that_the_model_did_not_read_is_no_mention() -> None:
