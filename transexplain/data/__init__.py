@@ -19,6 +19,9 @@ SOURCES = Registry(
     },
 )
 
+#: what turns stored bytes into the content of an item, by modality
+CONTENTS = Registry("content", {"nodes": "transexplain.data.graph_rows:unpack"})
+
 #: file formats by suffix, `.gz` taken off
 FORMATS = Registry(
     "file format",

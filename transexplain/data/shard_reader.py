@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from transexplain.data import listed_files
-from transexplain.data.graph_rows import unpack
+from transexplain.data import CONTENTS, listed_files
 from transexplain.data.image_files import read_ahead
 from transexplain.data.item_clusters import MOST
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
@@ -122,7 +121,7 @@ def graphs_of(ref: DatasetRef, rows: Iterable[int]) -> dict[int, dict[str, Any]]
             some = Shard(index=0, start=row, stop=row + 1)
             for item in read_rows(ref, some, ["content"]):
                 if item["content"] is not None:
-                    contents[row] = unpack(item["content"])
+                    contents[row] = CONTENTS.load("nodes")(item["content"])
     except (DataSourceError, OSError, pa.ArrowException):
         return contents
     return contents
@@ -259,7 +258,7 @@ def _opened(ref: DatasetRef, row: dict[str, Any], root: AnyPath, picture: Remote
     content = row["content"]
     if ref.modality == "image":
         return open_picture(root, content, sha256=row["sha256"], resolved=True, read=picture)
-    return unpack(content) if ref.modality == "nodes" else content
+    return CONTENTS.load("nodes")(content) if ref.modality == "nodes" else content
 
 
 def _item(

@@ -9,7 +9,8 @@ import numpy as np
 
 from transexplain.explaining.answer_tokens import Asked, Reading
 from transexplain.methods.batch_explanation import split
-from transexplain.models.answer_reading import LanguageKind, Value
+from transexplain.models.answer_reading import Value
+from transexplain.models.configs import LanguageKind
 from transexplain.models.loaded_model import Encoded
 from transexplain.types.items import Attribution, Ledger
 from transexplain.types.prompts import AnswerAttribution

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.models.calling import Caller
+from transexplain.models.configs import LanguageKind
 
-LanguageKind = Literal["causal", "masked", "encoder-decoder"]
 #: what is explained of a token: its logit, or its log-probability
 Value = Literal["logit", "log-probability"]
 #: (K,) of an encoded item: the output position and the number of every token asked about

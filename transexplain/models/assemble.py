@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.calling import Caller, dtype_name, logits_of
-from transexplain.models.graph_encoder import NodeEncoder, NodeProbe
 from transexplain.models.hub import digest_of_module
 from transexplain.models.image_encoder import ImageEncoder, Transform
 from transexplain.models.input_layer import (
@@ -96,7 +95,7 @@ class Origin:
         _refuse_absent(module)
         name = f"{type(module).__module__}.{type(module).__qualname__}"
         digest = digest_of_module(module)
-        return cls(source=f"{IN_MEMORY}{name}", digest=digest, device=str(_device(module)))
+        return cls(source=f"{IN_MEMORY}{name}", digest=digest, device=str(device_of(module)))
 
 
 def assemble_text(
@@ -117,7 +116,7 @@ def assemble_text(
     classes = CLASSES if head == "span" else classes
     checked_tokenizer(tokenizer)
     embeddings = find_embeddings(module)
-    device = _device(next(iter(embeddings), module))  # parts may lie elsewhere
+    device = device_of(next(iter(embeddings), module))  # parts may lie elsewhere
     encoder = TextEncoder(
         tokenizer,
         limit=capacity(module, tokenizer),
@@ -161,7 +160,7 @@ def assemble_image(
 ) -> LoadedModel:
     """An image model with its patch grid inferred; its positions are pixels where it has none."""
     caller = Caller.of(module, "image")
-    device, dtype = _device(module), _dtype(module)
+    device, dtype = device_of(module), dtype_of(module)
     pictures = probing_pictures(shape, dtype, device)
     try:
         logits = logits_of(module, caller, {caller.main: pictures[:1]})
@@ -179,27 +178,6 @@ def assemble_image(
         encoder=ImageEncoder(transform, shape=shape, grid=grid, dtype=dtype, device=device),
         caller=caller,
         located=lambda: sites,
-    )
-
-
-def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin) -> LoadedModel:
-    """A graph model; its first graph will show where the nodes are at the input layer `encoder`."""
-    caller = Caller.of(module, "nodes")
-    probe = NodeProbe(module, caller)
-    return LoadedModel(
-        module=module,
-        modality="nodes",
-        classes=tuple(classes),
-        ref=ref_of(module, "nodes", classes, origin),
-        encoder=NodeEncoder(
-            main=caller.main,
-            takes=caller.takes,
-            probe=probe,
-            dtype=_dtype(module),
-            device=_device(module),
-        ),
-        caller=caller,
-        located=probe.sites,
     )
 
 
@@ -230,7 +208,7 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def placed(module: nn.Module) -> tuple[torch.dtype, torch.device]:
     """Number type and device of the parameters of `module`."""
-    return _dtype(module), _device(module)
+    return dtype_of(module), device_of(module)
 
 
 def _foreign_tokens(embeddings: tuple[nn.Module, ...], inputs: Mapping[str, Tensor]) -> str | None:
@@ -325,12 +303,14 @@ def padding_of(module: nn.Module, tokenizer: Any | None) -> dict[str, int]:
     return {"input_ids": pad_id if isinstance(pad_id, int) else 0, "token_type_ids": types or 0}
 
 
-def _device(module: nn.Module) -> torch.device:
+def device_of(module: nn.Module) -> torch.device:
+    """The device of a module's first parameter; the CPU where it has none."""
     first = next(module.parameters(), None)
     return first.device if first is not None else torch.device("cpu")
 
 
-def _dtype(module: nn.Module) -> torch.dtype:
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The number type of a module's first parameter of floats; float32 where it has none."""
     floats = (p.dtype for p in module.parameters() if p.is_floating_point())
     return next(floats, torch.float32)
 
@@ -339,7 +319,7 @@ def ref_of(module: nn.Module, modality: Any, classes: Sequence[str], origin: Ori
     """The record of a module that was assembled."""
     return ModelRef(
         source=origin.source,
-        dtype=dtype_name(_dtype(module)),
+        dtype=dtype_name(dtype_of(module)),
         device=origin.device,
         modality=modality,
         classes=tuple(classes),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import safe_open
@@ -304,3 +304,21 @@ def _made(func: Any, args: Any, kwargs: Mapping[str, Any]) -> list[int]:
 
 def _on_meta(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+#: how a language model gives its answer
+LanguageKind = Literal["causal", "masked", "encoder-decoder"]
+
+
+def kind_of_class(name: str) -> LanguageKind | None:
+    """What kind of language model a class of transformers is, by its name; None: none."""
+    from transformers.models.auto import modeling_auto
+
+    known: dict[LanguageKind, Any] = {
+        "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "encoder-decoder": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    }
+    # one class may stand in several tables: BART's writes, and fills in masks
+    order: tuple[LanguageKind, ...] = ("encoder-decoder", "causal", "masked")
+    return next((kind for kind in order if name in known[kind].values()), None)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transexplain.errors import ConfigurationError, ItemError
+from transexplain.models.assemble import Origin, device_of, dtype_of, ref_of
 from transexplain.models.calling import Caller
 from transexplain.models.graph_inputs import MASK, changed, names_of, read_graph
 from transexplain.models.input_layer import (
@@ -19,7 +20,14 @@ from transexplain.models.input_layer import (
     first_sites,
     sites_of_blocks,
 )
-from transexplain.models.loaded_model import Batch, Encoded, LongText, Padded, encode_each
+from transexplain.models.loaded_model import (
+    Batch,
+    Encoded,
+    LoadedModel,
+    LongText,
+    Padded,
+    encode_each,
+)
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.tokens import Token
 
@@ -225,3 +233,24 @@ def _virtual(count: int) -> tuple[Token, ...]:
 
 def _nodes(names: Sequence[str]) -> tuple[Token, ...]:
     return tuple(Token(text=name, start=0, end=0, word=number) for number, name in enumerate(names))
+
+
+def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin) -> LoadedModel:
+    """A graph model; its first graph will show where the nodes are at the input layer `encoder`."""
+    caller = Caller.of(module, "nodes")
+    probe = NodeProbe(module, caller)
+    return LoadedModel(
+        module=module,
+        modality="nodes",
+        classes=tuple(classes),
+        ref=ref_of(module, "nodes", classes, origin),
+        encoder=NodeEncoder(
+            main=caller.main,
+            takes=caller.takes,
+            probe=probe,
+            dtype=dtype_of(module),
+            device=device_of(module),
+        ),
+        caller=caller,
+        located=probe.sites,
+    )

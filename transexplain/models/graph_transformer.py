@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.assemble import Origin, assemble_nodes, unique_names
+from transexplain.models.assemble import Origin, unique_names
 from transexplain.models.configs import Budget, WeightSize
+from transexplain.models.graph_encoder import assemble_nodes
 from transexplain.models.hub import digests_of_folder, fill, read_weights, weight_files
 from transexplain.models.loaded_model import LoadedModel
 
@@ -172,11 +173,6 @@ class GraphTransformer(nn.Module):
         config = {**facts, _ARGUMENTS: self.arguments, "classes": names}
         text = json.dumps(config, indent=1, sort_keys=True) + "\n"
         (place / "config.json").write_text(text, encoding="utf-8")
-
-
-def is_graph_config(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is for `load_folder` of this module."""
-    return _ARGUMENTS in config
 
 
 def load_folder(

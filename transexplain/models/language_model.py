@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
-from transexplain.models.answer_reading import AnswerCaller, LanguageKind, Value
+from transexplain.models.answer_reading import AnswerCaller, Value
 from transexplain.models.assemble import Origin, checked_tokenizer, padding_of, ref_of
 from transexplain.models.calling import Caller, eval_mode, logits_of
+from transexplain.models.configs import LanguageKind, kind_of_class
 from transexplain.models.generation import (
     Chosen,
     TogetherGeneration,
@@ -216,20 +217,6 @@ def kind_of(module: Any) -> LanguageKind:
             "AutoModelForCausalLM, AutoModelForSeq2SeqLM or AutoModelForMaskedLM, or say kind="
         )
     return kind
-
-
-def kind_of_class(name: str) -> LanguageKind | None:
-    """What kind of language model a class of transformers is, by its name; None: none."""
-    from transformers.models.auto import modeling_auto
-
-    known: dict[LanguageKind, Any] = {
-        "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        "encoder-decoder": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-        "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    }
-    # one class may stand in several tables: BART's writes, and fills in masks
-    order: tuple[LanguageKind, ...] = ("encoder-decoder", "causal", "masked")
-    return next((kind for kind in order if name in known[kind].values()), None)
 
 
 def assemble_language(

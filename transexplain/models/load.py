@@ -11,32 +11,49 @@ from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.files.paths import local_path
-from transexplain.models import (
-    graph_transformer,
-    huggingface,
-    load_language,
-    load_towers,
-    timm_models,
-)
+from transexplain.models import huggingface, timm_models
 from transexplain.models.assemble import (
     IN_MEMORY,
     Origin,
     assemble_image,
-    assemble_nodes,
     assemble_text,
     count_classes,
     placed,
     unique_names,
 )
 from transexplain.models.calling import Caller, place_of, torch_dtype, unwrapped
-from transexplain.models.configs import read_config
+from transexplain.models.configs import kind_of_class, read_config
 from transexplain.models.hub import fetch, fetchable, is_digested, weight_names
 from transexplain.models.huggingface import names_of_config
 from transexplain.models.image_encoder import Transform
-from transexplain.models.language_model import LanguageModel, kind_of_class
-from transexplain.models.loaded_model import LoadedModel, checked_model
+from transexplain.models.loaded_model import OTHER_MODELS, LoadedModel, checked_model
 from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
-from transexplain.models.two_towers import TwoTowers
+from transexplain.registry import Registry
+
+#: in a config.json: the arguments of a GraphTransformer
+GRAPH_ARGUMENTS = "graph_args"
+#: assemblers of rarer models, by the prefix of a source, a key of the config, or modality
+LOADERS = Registry(
+    "kind of model",
+    {
+        "lm:": "transexplain.models.load_language:load_answers",
+        "towers:": "transexplain.models.load_towers:load_texts",
+        GRAPH_ARGUMENTS: "transexplain.models.graph_transformer:load_folder",
+        "nodes": "transexplain.models.graph_encoder:assemble_nodes",
+    },
+)
+#: what reads the folder from such a source
+FOLDERS = Registry(
+    "prefix",
+    {
+        "lm:": "transexplain.models.load_language:answers_of",
+        "towers:": "transexplain.models.load_towers:texts_of",
+    },
+)
+
+
+def _prefix(source: str) -> str | None:
+    return next((prefix for prefix in FOLDERS if source.startswith(prefix)), None)
 
 
 @torch.inference_mode(False)
@@ -71,10 +88,9 @@ def load_model(
             f"{text!r} brings the tokenizer or image processor that was saved with it: give "
             f"load_model({text!r}) alone, or both as objects"
         )
-    if text.startswith(load_language.PREFIX):
-        return load_language.load_answers(text, dtype=dtype, device=device)
-    if text.startswith(load_towers.PREFIX):
-        return load_towers.load_texts(text, dtype=dtype, device=device)
+    if (prefix := _prefix(text)) is not None:
+        classifier: LoadedModel = LOADERS.load(prefix)(text, dtype=dtype, device=device)
+        return classifier
     number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
     place = place_of(str(device or "cpu"))
     if text.startswith(timm_models.PREFIX):
@@ -112,8 +128,8 @@ def _from_folder(
     config = read_config(folder)
     loader = huggingface.load_folder
     if "model_type" not in config:
-        if graph_transformer.is_graph_config(config):
-            loader = graph_transformer.load_folder
+        if GRAPH_ARGUMENTS in config:
+            loader = LOADERS.load(GRAPH_ARGUMENTS)
         elif timm_models.is_timm_config(config):
             loader = timm_models.load_folder
     return loader(folder, config, source=source, dtype=dtype, device=device)
@@ -124,10 +140,8 @@ def present_files(source: str) -> dict[str, Path]:
 
     `source` is as `load.load_model` takes it. Raises ModelLoadError where it names no model.
     """
-    if source.startswith(load_language.PREFIX):
-        return present_files(load_language.answers_of(source)[0])
-    if source.startswith(load_towers.PREFIX):
-        return present_files(load_towers.texts_of(source)[0])
+    if (prefix := _prefix(source)) is not None:
+        return present_files(FOLDERS.load(prefix)(source)[0])
     if source.startswith(PREFIX):
         name, checkpoint = named_checkpoint(source)
         if checkpoint is not None:
@@ -201,7 +215,9 @@ def wrap(
             module, transform=transform, shape=shape, classes=names, origin=origin
         )
     if modality == "nodes":
-        return assemble_nodes(module, classes=_given_names(module, classes), origin=origin)
+        names = _given_names(module, classes)
+        nodes: LoadedModel = LOADERS.load(modality)(module, classes=names, origin=origin)
+        return nodes
     raise ModelLoadError(f"unknown modality {modality!r}; known: text, image, nodes")
 
 
@@ -257,7 +273,7 @@ def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedMo
         )
     if isinstance(source, LoadedModel) and reader is None:
         return source
-    if isinstance(source, LanguageModel | TwoTowers):
+    if any(base.__name__ in OTHER_MODELS for base in type(source).__mro__):
         checked_model(LoadedModel, source)
     if reader is None and _is_a("Pipeline", source):
         source, reader = _of_pipeline(source)

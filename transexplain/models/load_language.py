@@ -8,17 +8,15 @@ from torch import nn
 
 from transexplain.errors import ModelLoadError
 from transexplain.models import huggingface
-from transexplain.models.answer_reading import LanguageKind
 from transexplain.models.assemble import Origin
 from transexplain.models.calling import place_of, torch_dtype, unwrapped
-from transexplain.models.configs import read_config
+from transexplain.models.configs import LanguageKind, kind_of_class, read_config
 from transexplain.models.generated_answers import generating
 from transexplain.models.hub import folder_of
 from transexplain.models.language_model import (
     LanguageModel,
     assemble_language,
     kind_of,
-    kind_of_class,
 )
 from transexplain.models.loaded_model import LoadedModel
 

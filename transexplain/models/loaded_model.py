@@ -133,6 +133,8 @@ _KINDS = {
         "te.explain_similarity(model, (picture, text))",
     ),
 }
+#: kinds that are no classifiers
+OTHER_MODELS = frozenset(_KINDS) - {"LoadedModel"}
 
 
 def checked_model(kind: type[Loaded], model: Any) -> Loaded:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.models.answer_reading import DECODER, POSITIONS, TOKENS, LanguageKind
+from transexplain.models.answer_reading import DECODER, POSITIONS, TOKENS
+from transexplain.models.configs import LanguageKind
 from transexplain.models.loaded_model import (
     Batch,
     Encoded,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.explaining import Explained, Request
 from transexplain.explaining.item_loop import Silent, explain_again
-from transexplain.models.generated_answers import AnsweredEncoder
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.verification import (
@@ -122,12 +121,18 @@ def _sum(model: LoadedModel, request: Request, item: Item) -> float | None:
     return one.attributions[0].logit if one.attributions else None
 
 
+class AnswersNearby(Protocol):
+    """The encoder of a model that generates the answers it explains."""
+
+    def said_nearby(self, prompt: str, answer: str, share: float) -> tuple[str, float]:
+        """The answer within ties of `share`, and how far apart the nearest logits were."""
+
+
 def _tied_words(
     model: LoadedModel, request: Request, tolerance: float, item: Item, answer: str | None
 ) -> Tie | None:
     """See `tied_answer`; `answer` is the stored one, None where it is not stored as it was."""
-    encoder = model.encoder
-    assert isinstance(encoder, AnsweredEncoder)
+    encoder = cast(AnswersNearby, model.encoder)
     prompt, now = item.texts
     if answer == now:
         return None
