@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.data.molecules import BOND_KINDS, SPLIT, molecule_graph, scaffold_split
-from transexplain.data.superpixels import superpixels
+from transexplain.extras.graphs.molecules import BOND_KINDS, SPLIT, molecule_graph, scaffold_split
+from transexplain.extras.graphs.superpixels import superpixels
 
 Graph = Mapping[str, Any]
 SEGMENTS = 64  # SLIC makes up to 75 of them

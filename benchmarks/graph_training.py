@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import transexplain as te
 from benchmarks.graph_sets import Graph, GraphSet, inputs_of, labels_of
-from transexplain.models.graph_transformer import GraphTransformer
+from transexplain.extras.graphs.graph_transformer import GraphTransformer
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item
 

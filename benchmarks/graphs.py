@@ -27,13 +27,13 @@ from PIL import Image, ImageDraw, ImageFont
 import transexplain as te
 from benchmarks.graph_sets import SEGMENTS, Graph, GraphSet, bace, picture_of, superpixel_digits
 from benchmarks.graph_training import RECIPES, train
-from transexplain.data.graph_files import write_graphs
-from transexplain.data.superpixels import superpixels
+from transexplain.extras.graphs.graph_files import write_graphs
+from transexplain.extras.graphs.molecules import molecule_svg
+from transexplain.extras.graphs.superpixels import superpixels
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports.evaluation import Table
 from transexplain.reports.graph_drawing import nodes_of
 from transexplain.reports.heatmap import segments
-from transexplain.reports.molecule_drawing import molecule_svg
 from transexplain.types.items import Item
 
 SETS = {"superpixels": superpixel_digits, "bace": bace}

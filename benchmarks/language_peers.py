@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 import transexplain as te
 from benchmarks.topic_prompts import prompts, texts_by_topic
-from transexplain.models.language_model import LanguageModel
+from transexplain.extras.language.language_model import LanguageModel
 from transexplain.rank_correlation import rank_similarity
 
 Scores = NDArray[np.float64]  #: (T,) of the prompt's tokens

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch.nn import functional as F
 
 import transexplain as te
-from transexplain.models.graph_transformer import GraphTransformer
+from transexplain.extras.graphs.graph_transformer import GraphTransformer
 from transexplain.reports.heatmap import segments
 from transexplain.types.items import Attribution
 

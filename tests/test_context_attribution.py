@@ -8,7 +8,7 @@ from sklearn.linear_model import Lasso
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.models.language_model import LanguageModel
+from transexplain.extras.language.language_model import LanguageModel
 from transexplain.types.items import ItemFailure
 
 PARTS = {

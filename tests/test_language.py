@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 import transexplain as te
 from orchestrator.spec.data_section import absolute_model
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
-from transexplain.explaining import answer_loop
-from transexplain.models.language_model import LanguageModel
+from transexplain.extras.language import answer_loop
+from transexplain.extras.language.language_model import LanguageModel
 from transexplain.models.load import present_files
 from transexplain.types.items import ItemFailure
 

@@ -17,7 +17,7 @@ from everyday import only
 
 import transexplain as te
 from transexplain.errors import EngineError
-from transexplain.models.answer_reading import LanguageKind
+from transexplain.extras.language.prompt_encoder import LanguageKind
 
 PROMPT, ANSWER = [5, 9, 7, 11, 6, 8], [12, 20, 4]
 #: scans compute in float32

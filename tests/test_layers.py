@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("evaluating", "analysis", "training", "doctor"),
     ("auditing", "provenance"),
     ("reports",),
-    ("workers", "api", "language", "similarity", "render"),
+    ("extras", "workers", "api", "render"),
     ("orchestrator",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

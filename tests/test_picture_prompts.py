@@ -11,8 +11,8 @@ import torch
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError
-from transexplain.models.language_model import LanguageModel
-from transexplain.models.picture_prompts import WordsAndPatches
+from transexplain.extras.language.language_model import LanguageModel
+from transexplain.extras.language.picture_prompts import WordsAndPatches
 from transexplain.types.items import ItemFailure
 
 PARTS = {"look": "<mask>", "question": " The nurse said that"}

@@ -20,8 +20,7 @@ from torch import nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
-from transexplain.models.tower_sides import features
-from transexplain.models.two_towers import TwoTowers
+from transexplain.extras.towers.two_towers import TwoTowers, features
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.tokens import Tokens
 

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
         wrap,
     )
     from transexplain.errors import TransExplainError
-    from transexplain.language import attribute_context, explain_answers, load_language_model
+    from transexplain.extras.language.explain_language import (
+        attribute_context,
+        explain_answers,
+        load_language_model,
+    )
+    from transexplain.extras.towers.similarity import explain_similarity, load_two_towers
     from transexplain.methods import add_method
     from transexplain.reports.attribution_frame import to_frame
     from transexplain.reports.attribution_plot import plot
-    from transexplain.similarity import explain_similarity, load_two_towers
     from transexplain.types.items import Attribution, Item, Ledger, PatchGrid
     from transexplain.types.prompts import AnswerAttribution, ContextAttribution, Prompt, Segment
     from transexplain.types.similarities import SimilarityAttribution
@@ -36,11 +40,11 @@ _PUBLIC = {
     "explain_iter": "transexplain.api",
     "load_model": "transexplain.api",
     "wrap": "transexplain.api",
-    "attribute_context": "transexplain.language",
-    "explain_answers": "transexplain.language",
-    "load_language_model": "transexplain.language",
-    "explain_similarity": "transexplain.similarity",
-    "load_two_towers": "transexplain.similarity",
+    "attribute_context": "transexplain.extras.language.explain_language",
+    "explain_answers": "transexplain.extras.language.explain_language",
+    "load_language_model": "transexplain.extras.language.explain_language",
+    "explain_similarity": "transexplain.extras.towers.similarity",
+    "load_two_towers": "transexplain.extras.towers.similarity",
     "add_method": "transexplain.methods",
     "plot": "transexplain.reports.attribution_plot",
     "to_frame": "transexplain.reports.attribution_frame",

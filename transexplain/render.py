@@ -10,14 +10,16 @@ from PIL import Image
 
 from transexplain.data.image_files import load_image
 from transexplain.errors import ConfigurationError, WrongKindError
+from transexplain.registry import load
 from transexplain.reports import heatmap
 from transexplain.reports.coloured_text import page as html
 from transexplain.reports.coloured_text import token_ansi as ansi
 from transexplain.reports.graph_drawing import node_link, nodes_of, shape_of
 from transexplain.reports.methods_compared import comparison_page as comparison
-from transexplain.reports.molecule_drawing import molecule_svg
 from transexplain.reports.pair_html import pair_html as pair
 from transexplain.types.items import Attribution, PatchGrid
+
+_MOLECULES = "transexplain.extras.graphs.molecules:molecule_svg"
 
 __all__ = ["ansi", "comparison", "graph", "html", "molecule", "overlay", "pair", "segments"]
 
@@ -123,7 +125,7 @@ def molecule(attribution: Attribution, smiles: str | None = None, **options: Any
             `data.molecules.molecule_graph` makes them.
         smiles: of the molecule; None: the `text` of the graph that the attribution knows, as those
             of `explain` do.
-        options: `scale`, `palette` and `size` of `reports.molecule_drawing.molecule_svg`.
+        options: `scale`, `palette` and `size` of `molecules.molecule_svg`.
 
     Raises TypeError for the attribution of a picture and for what is none; ConfigurationError
     where no SMILES is known, RDKit is missing or the atoms are not as many; ItemError `bad-smiles`.
@@ -136,4 +138,5 @@ def molecule(attribution: Attribution, smiles: str | None = None, **options: Any
         raise ConfigurationError(
             "this attribution does not know its molecule: give it, molecule(attribution, smiles)"
         )
-    return molecule_svg(str(given), relevance, **options)
+    drawing: str = load(_MOLECULES)(str(given), relevance, **options)
+    return drawing

@@ -33,7 +33,7 @@ from transexplain.types.plans import AT_POSITIONS
 from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
-    from transexplain.models.language_model import LanguageModel
+    from transexplain.extras.language.language_model import LanguageModel
     from transexplain.models.loaded_model import LoadedModel
     from transexplain.types.items import Attribution
 
@@ -133,7 +133,7 @@ def explain(  # noqa: PLR0913 - the options of a command line
 
 
 def _is_two_towers(source: str) -> bool:
-    from transexplain.models.load_towers import holds_two_towers
+    from transexplain.extras.towers.two_towers import holds_two_towers
 
     return holds_two_towers(source)
 
@@ -187,7 +187,7 @@ def _answers_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
 
 def _language_model(source: str, device: str) -> "LanguageModel | None":
     """The language model at `source`; None: there is a model of another kind, or none."""
-    from transexplain.models.load_language import language_kind
+    from transexplain.extras.language.load_language import language_kind
 
     return te.load_language_model(source, device=device) if language_kind(source) else None
 
@@ -261,8 +261,8 @@ def _compare(
 
 
 def _content(model: "LoadedModel", item: str) -> Any:
-    from transexplain.data.graph_files import read_graph_file
     from transexplain.data.image_files import SUFFIXES
+    from transexplain.extras.graphs.graph_files import read_graph_file
 
     if model.modality == "text":
         if item != "-" and _is_file(item):

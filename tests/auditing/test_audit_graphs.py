@@ -14,7 +14,7 @@ from made_molecules import ENDS, HETERO, make_graph_audit, molecule, molecules
 import transexplain as te
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.auditing.region_hiding import NODE_WAYS
-from transexplain.data.graph_files import write_graphs
+from transexplain.extras.graphs.graph_files import write_graphs
 from transexplain.provenance.verification import VerifyRequest
 from transexplain.provenance.verify import verify
 from transexplain.reports.report_formats import render_html

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from made_molecules import ENDS, HETERO, molecules
 
-from transexplain.data import graph_files
-from transexplain.data.graph_files import read_graph_file, write_graphs
-from transexplain.data.graph_rows import pack, read_row, unpack
 from transexplain.data.shard_reader import annotated_groups, clustering_of, graphs_of, read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ItemError
+from transexplain.extras.graphs import graph_files
+from transexplain.extras.graphs.graph_files import read_graph_file, write_graphs
+from transexplain.extras.graphs.graph_rows import pack, read_row, unpack
 from transexplain.types.graphs import drawn_of, edges_of
 from transexplain.types.items import Annotation, Item, ItemFailure
 from transexplain.types.plans import DatasetRef, DatasetSpec, Shard

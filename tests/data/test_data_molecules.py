@@ -8,19 +8,19 @@ import pytest
 from sklearn.datasets import load_digits
 
 import transexplain as te
-from transexplain.data.graph_structure import structure
-from transexplain.data.molecules import (
+from transexplain.errors import ConfigurationError, ItemError
+from transexplain.extras.graphs.graph_files import structure
+from transexplain.extras.graphs.graph_transformer import GraphTransformer
+from transexplain.extras.graphs.molecules import (
     ATOM_FEATURES,
     BOND_KINDS,
     FUNCTIONAL_GROUPS,
     molecule_graph,
+    molecule_svg,
     read_molecule,
     scaffold_split,
 )
-from transexplain.data.superpixels import EVEN, superpixels
-from transexplain.errors import ConfigurationError, ItemError
-from transexplain.models.graph_transformer import GraphTransformer
-from transexplain.reports.molecule_drawing import molecule_svg
+from transexplain.extras.graphs.superpixels import EVEN, superpixels
 
 PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import transexplain as te
 from transexplain.errors import ModelLoadError
-from transexplain.models.graph_transformer import DEGREES, GraphTransformer
+from transexplain.extras.graphs.graph_transformer import DEGREES, GraphTransformer
 from transexplain.models.invariance import invariance_of
 from transexplain.models.load import present_files
 from transexplain.models.loaded_model import Encoded

@@ -18,7 +18,7 @@ import transexplain as te
 from benchmarks import pronoun_pairs
 from transexplain.analysis.groups.answers import Answer
 from transexplain.errors import ModelLoadError, TargetError
-from transexplain.models.generated_answers import generating
+from transexplain.extras.language.generated_answers import generating
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.store import runs
 from transexplain.types.items import ItemFailure

@@ -20,7 +20,7 @@ from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request
 from transexplain.explaining.item_loop import explain_again
-from transexplain.models.generated_answers import AnsweredEncoder, generating
+from transexplain.extras.language.generated_answers import AnsweredEncoder, generating
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.explained_again import tied_answer

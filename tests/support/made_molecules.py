@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import shortest_path
 
-from transexplain.data.graph_files import write_graphs
-from transexplain.models.graph_transformer import GraphTransformer
+from transexplain.extras.graphs.graph_files import write_graphs
+from transexplain.extras.graphs.graph_transformer import GraphTransformer
 
 ATOMS = ("C", "N", "O", "Cl", "c")
 CLASSES = ("inert", "active")

@@ -15,12 +15,12 @@ SOURCES = Registry(
         "files": "transexplain.data.table_source:FileSource",
         "imagefolder": "transexplain.data.image_files:ImageFolderSource",
         "eraser": "transexplain.data.eraser:EraserSource",
-        "graphs": "transexplain.data.graph_files:GraphSource",
+        "graphs": "transexplain.extras.graphs.graph_files:GraphSource",
     },
 )
 
 #: what turns stored bytes into the content of an item, by modality
-CONTENTS = Registry("content", {"nodes": "transexplain.data.graph_rows:unpack"})
+CONTENTS = Registry("content", {"nodes": "transexplain.extras.graphs.graph_rows:unpack"})
 
 #: file formats by suffix, `.gz` taken off
 FORMATS = Registry(

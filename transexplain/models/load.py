@@ -36,18 +36,18 @@ GRAPH_ARGUMENTS = "graph_args"
 LOADERS = Registry(
     "kind of model",
     {
-        "lm:": "transexplain.models.load_language:load_answers",
-        "towers:": "transexplain.models.load_towers:load_texts",
-        GRAPH_ARGUMENTS: "transexplain.models.graph_transformer:load_folder",
-        "nodes": "transexplain.models.graph_encoder:assemble_nodes",
+        "lm:": "transexplain.extras.language.load_language:load_answers",
+        "towers:": "transexplain.extras.towers.two_towers:load_texts",
+        GRAPH_ARGUMENTS: "transexplain.extras.graphs.graph_transformer:load_folder",
+        "nodes": "transexplain.extras.graphs.graph_encoder:assemble_nodes",
     },
 )
 #: what reads the folder from such a source
 FOLDERS = Registry(
     "prefix",
     {
-        "lm:": "transexplain.models.load_language:answers_of",
-        "towers:": "transexplain.models.load_towers:texts_of",
+        "lm:": "transexplain.extras.language.load_language:answers_of",
+        "towers:": "transexplain.extras.towers.two_towers:texts_of",
     },
 )
 

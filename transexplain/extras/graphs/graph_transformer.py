@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transexplain.errors import ModelLoadError
+from transexplain.extras.graphs.graph_encoder import assemble_nodes
 from transexplain.models.assemble import Origin, unique_names
 from transexplain.models.configs import Budget, WeightSize
-from transexplain.models.graph_encoder import assemble_nodes
 from transexplain.models.hub import digests_of_folder, fill, read_weights, weight_files
 from transexplain.models.loaded_model import LoadedModel
 

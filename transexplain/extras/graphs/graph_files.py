@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import ArrayLike, NDArray
 
-from transexplain.data.graph_rows import BAD_GRAPH, GraphRow, pack, read_row
 from transexplain.data.parquet_files import RowGroups
 from transexplain.data.read_frames import reading, reading_row
 from transexplain.data.source_files import Record, printable
 from transexplain.data.table_source import meta_json
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
+from transexplain.extras.graphs.graph_rows import BAD_GRAPH, GraphRow, pack, read_row
 from transexplain.files.atomic_write import atomic_file
 from transexplain.files.local_copies import folder_here
 from transexplain.files.paths import AnyPath
@@ -284,3 +285,28 @@ def _column(cells: Sequence[Any]) -> pa.Array:
     for _ in range(max(array.ndim for array in arrays)):
         kind = pa.list_(kind)
     return pa.array([None if cell is None else cell.tolist() for cell in cells], type=kind)
+
+
+def structure(edges: ArrayLike, nodes: int) -> dict[str, NDArray[Any]]:
+    """The inputs of a graph transformer that follow from undirected edges, and the edges.
+
+    Args:
+        edges: (E, 2) pairs of nodes, counted from 0.
+        nodes: T.
+
+    Returns:
+        `distances` (T, T) int64: edges on the shortest path, T where no path joins two nodes;
+        `degrees` (T,) int64: edges of each node; `edges` (E, 2) int64, each once.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import shortest_path
+
+    pairs = np.sort(np.asarray(edges, dtype=np.int64).reshape(-1, 2), axis=1)
+    pairs = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
+    joined = coo_array((np.ones(len(pairs)), pairs.T), shape=(nodes, nodes))
+    paths = shortest_path(joined.tocsr(), directed=False, unweighted=True)
+    return {
+        "distances": np.where(np.isinf(paths), nodes, paths).astype(np.int64),
+        "degrees": np.bincount(pairs.ravel(), minlength=nodes).astype(np.int64),
+        "edges": pairs,
+    }

@@ -8,14 +8,15 @@ import torch
 from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.explaining.answer_loop import (
+from transexplain.extras.language.answer_loop import (
     AnswerRequest,
     asking,
     explain_answers,
+    read_prompt,
     read_until,
+    reading_of,
 )
-from transexplain.explaining.answer_tokens import read_prompt, reading_of
-from transexplain.models.language_model import LanguageModel
+from transexplain.extras.language.language_model import LanguageModel
 from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import ContextAttribution, Prompt
@@ -122,7 +123,7 @@ def attribute(
     seed: int,
     drops: Sequence[int],
 ) -> ContextAttribution:
-    """The scores of the parts of one prompt; see `transexplain.language.attribute_context`."""
+    """The scores of the parts of one prompt; see `explain_language.attribute_context`."""
     prompt = Prompt.of(item.content)
     names = [name for name, _ in prompt.parts]
     wanted = names[:-1] if parts is None else list(parts)

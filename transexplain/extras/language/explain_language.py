@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args
 import torch
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.explaining.answer_loop import AnswerRequest, Per
-from transexplain.explaining.answer_loop import explain_answers as _explain
+from transexplain.extras.language.answer_loop import AnswerRequest, Per
+from transexplain.extras.language.answer_loop import explain_answers as _explain
+from transexplain.extras.language.language_model import LanguageModel
+from transexplain.extras.language.load_language import load_language_model
+from transexplain.extras.language.prompt_encoder import Value
 from transexplain.methods import facts_of
 from transexplain.methods.method_table import GRADIENT, RELEVANCE
-from transexplain.models.answer_reading import Value
-from transexplain.models.language_model import LanguageModel
-from transexplain.models.load_language import load_language_model
 from transexplain.models.loaded_model import checked_model, failure
 from transexplain.types.answer_targets import parse_answer_target
 from transexplain.types.items import Item, ItemFailure
@@ -113,7 +113,7 @@ def attribute_context(  # noqa: PLR0913 - options of a public function
         ItemError: a prompt cannot be explained and `on_error` is `raise`.
         ConfigurationError: a part that a prompt does not have, and numbers that are none.
     """
-    from transexplain.explaining.context_attribution import REMOVING, attribute
+    from transexplain.extras.language.context_attribution import REMOVING, attribute
 
     spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
     plain = MethodSpec() if spec.name in REMOVING else spec

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import ItemError, ModelLoadError
-from transexplain.models.answer_reading import AnswerCaller
+from transexplain.extras.language.language_model import LanguageModel
+from transexplain.extras.language.prompt_encoder import AnswerCaller, PromptEncoder
 from transexplain.models.calling import Caller
-from transexplain.models.language_model import LanguageModel
 from transexplain.models.loaded_model import Encoded, LoadedModel, LongText, failure
-from transexplain.models.prompt_encoder import PromptEncoder
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.pairs import joined
 from transexplain.types.plans import GENERATED

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.data.graph_structure import structure
 from transexplain.errors import ConfigurationError
+from transexplain.extras.graphs.graph_files import structure
 from transexplain.registry import require
 
 #: makes the variance of an even spread from 0 to 1 one

@@ -7,17 +7,13 @@ import torch
 from torch import nn
 
 from transexplain.errors import ModelLoadError
+from transexplain.extras.language.generated_answers import generating
+from transexplain.extras.language.language_model import LanguageModel, assemble_language, kind_of
 from transexplain.models import huggingface
 from transexplain.models.assemble import Origin
 from transexplain.models.calling import place_of, torch_dtype, unwrapped
 from transexplain.models.configs import LanguageKind, kind_of_class, read_config
-from transexplain.models.generated_answers import generating
 from transexplain.models.hub import folder_of
-from transexplain.models.language_model import (
-    LanguageModel,
-    assemble_language,
-    kind_of,
-)
 from transexplain.models.loaded_model import LoadedModel
 
 #: what the source of a classifier over words that may come next begins with

@@ -1,0 +1,1 @@
+"""Graphs and molecules: files, encoders and a small graph transformer."""

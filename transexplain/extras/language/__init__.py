@@ -1,0 +1,1 @@
+"""Language models: answers explained token by token, prompts, and answers as classes."""

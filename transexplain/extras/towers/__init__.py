@@ -1,0 +1,1 @@
+"""Models of two towers: the similarity of a picture and a text."""
