@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from toy_networks import close, inputs
 
+from transexplain.engine import gradient_functions
 from transexplain.engine.composites import composite
 
 CAUSAL = torch.ones(4, 4, dtype=torch.bool).tril()
@@ -109,6 +110,17 @@ def test_constant_weights(name: str, mask: str, fused: bool) -> None:
             shares = weights[:, :, None] * v / (weights @ v)[:, None]
             expected = (shares * arrived[item, head][:, None]).sum(0)
             torch.testing.assert_close(found[item, 2, head], expected)
+
+
+def test_queries_in_slices_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = inputs(3, 2, 2, 4, 5)
+
+    def function(leaf: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, leaf, is_causal=True)
+
+    whole = relevance(function, v, "lrp")
+    monkeypatch.setattr(gradient_functions, "_SCORES", 1)
+    torch.testing.assert_close(relevance(function, v, "lrp"), whole)
 
 
 @pytest.mark.parametrize("name", ["lrp", "attnlrp", "gradient-x-input", "chefer-lrp"])

@@ -4,18 +4,21 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from toy_networks import TinyEncoder, close, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES
 from transexplain.engine.ledger import LedgerBook
+from transexplain.engine.tensor_record import FIRST
 from transexplain.types.items import Ledger
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 5e-6}
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "eager"])
+@pytest.mark.parametrize(
+    ("fused", "dtype"),
+    [(True, torch.float64), (False, torch.float64), (True, torch.float32)],
+    ids=["fused", "eager", "float32"],
+)
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_ledger_closes(name: str, fused: bool, dtype: torch.dtype) -> None:
     model = seeded(TinyEncoder(fused=fused), dtype=dtype)
@@ -30,13 +33,6 @@ def test_ledger_closes(name: str, fused: bool, dtype: torch.dtype) -> None:
         for ledger in close(passes, relevance, seed):
             assert ledger.relative_gap < TOLERANCE[dtype]
             assert (ledger.biases != 0) is (name != "chefer-lrp"), "z+ there gives biases nothing"
-
-
-def test_lrp_makes_and_loses_nothing() -> None:
-    model = seeded(TinyEncoder())
-    passes = run(model, inputs(2, 4, 12), "lrp")
-    seed = one_hot(passes.logits, 0)
-    assert all(not ledger.rules_by_kind for ledger in close(passes, passes.relevance(seed), seed))
 
 
 def test_gradient_x_input_says_which_rules_lost_what() -> None:
@@ -56,6 +52,16 @@ def test_every_pass_has_a_ledger_of_its_own() -> None:
     close(passes, passes.relevance(second), second)
     again = close(passes, passes.relevance(first), first)
     assert before == again
+
+
+FILLED = torch.arange(24).view(4, 6) % 3 == 0
+
+
+def test_the_largest_amplification_of_each_item_is_kept() -> None:
+    book = LedgerBook(2)
+    for factors in ([[1.0, -5.0], [0.5, 2.0]], [[3.0, 1.0], [1.0, -7.0]]):
+        book.amplified(torch.tensor(factors), FIRST)
+    assert book.amplification.tolist() == [5.0, 7.0]
 
 
 class DroppedBias(TinyEncoder):
@@ -97,7 +103,8 @@ def test_constants_before_and_after_the_encoder_begins() -> None:
     head = seeded(nn.Linear(6, 2))
 
     def function(x: Tensor) -> Tensor:
-        return head(torch.cat([constant[:, :1].expand(len(x), -1, -1), x + constant], dim=1).sum(1))
+        filled = torch.where(FILLED, constant, x + constant)
+        return head(torch.cat([constant[:, :1].expand(len(x), -1, -1), filled], dim=1).sum(1))
 
     x = inputs(2, 4, 6)
     for in_encoder, entry in ((False, "embeddings"), (True, "biases")):
@@ -121,24 +128,6 @@ def test_activation_with_a_constant_part(name: str) -> None:
         assert ledger.biases_by_kind["activation"] == pytest.approx(
             4 * 0.5 * head.weight[0].sum().item()
         )
-        assert ledger.relative_gap < 1e-12
-
-
-def test_convolution_and_class_token_at_pixels() -> None:
-    convolution, head = seeded(nn.Conv2d(3, 5, 4, 4)), seeded(nn.Linear(5, 2))
-    token = inputs(1, 1, 5, seed=9)
-
-    def function(x: Tensor) -> Tensor:
-        patches = convolution(x).flatten(2).transpose(1, 2)
-        joined = torch.cat([token.expand(len(x), -1, -1), patches], dim=1)
-        return head(F.gelu(joined).mean(1))
-
-    x = inputs(2, 3, 8, 8)
-    passes = run(function, x, "lrp", in_encoder=False)
-    seed = one_hot(passes.logits, 1)
-    for ledger in close(passes, passes.relevance(seed), seed):
-        assert ledger.embeddings != 0
-        assert ledger.biases_by_kind["convolution"] != 0
         assert ledger.relative_gap < 1e-12
 
 

@@ -45,6 +45,7 @@ def attention_relevance(
     for seed in torch.eye(passes.logits.shape[1], dtype=torch.float64)[:, None]:
         at_input.append(passes.relevance(seed)[0].numpy())
         found = passes.relevance_of(seed, passes.attention)
+        assert not passes.book.sites, "such a pass has no ledger"
         maps.append(np.stack([of_layer[0].numpy() for of_layer in found]))
     return np.stack(at_input), np.stack(maps)
 

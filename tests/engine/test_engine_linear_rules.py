@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import matrix_rules as sink
+import numpy as np
 import pytest
 import torch
 from matrix_rules import Messages, Operator, propagated
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 from toy_networks import close, inputs
 
 from transexplain.engine.composites import COMPOSITES, Composite, InputRule, LinearRule
+from transexplain.engine.linear_functions import nonzero_part
 from transexplain.errors import ConfigurationError
 
 
@@ -82,43 +85,30 @@ def check(
         assert ledger.relative_gap < 1e-12
 
 
-@pytest.mark.parametrize("rule", RULES)
+def written_out(operator: Operator, rule: sink.Rule) -> Callable[[Tensor], Messages]:
+    return lambda x: sink.by_output(*sink.contributions(operator, x), rule)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
-def test_gradient_form(name: str, rule: str) -> None:
-    shape, operator = OPERATORS[name]
-    parameters, written = RULES[rule]
-    rules = replace(PLAIN, linear=parameters)
-    check(
-        rules, shape, operator, lambda x: sink.by_output(*sink.contributions(operator, x), written)
-    )
+def test_rules_of_an_operator(name: str, subtests: pytest.Subtests) -> None:
+    """In gradient form all; between R = z g above and g = R / z below those that may stand there.
 
-
-@pytest.mark.parametrize("rule", ["lrp-0", "epsilon", "gamma"])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_converted_to_relevance_form(name: str, rule: str) -> None:
-    """Rules in gradient form stand between R = z g above and g = R / z below."""
-    shape, operator = OPERATORS[name]
-    parameters, written = RULES[rule]
-    rules = replace(RELEVANCE, linear=parameters)
-    check(
-        rules, shape, operator, lambda x: sink.by_output(*sink.contributions(operator, x), written)
-    )
-
-
-@pytest.mark.parametrize("base", [PLAIN, RELEVANCE], ids=["gradient form", "relevance form"])
-@pytest.mark.parametrize("name", OPERATORS)
-def test_gamma_as_transexplain_states_it(name: str, base: Composite) -> None:
-    """Contributions are raised, not weights, which differs for inputs below 0."""
+    TransExplain's gamma raises contributions, not weights, which differs for inputs below 0.
+    """
     shape, operator = OPERATORS[name]
     assert (inputs(2, *shape) < 0).any()
-    rule = LinearRule(gamma=0.25, epsilon=0.05, gamma_form="transexplain")
-    written = sink.transexplain_gamma(0.25, 0.05)
-    check(
-        replace(base, linear=rule),
-        shape,
-        operator,
-        lambda x: sink.by_output(*sink.contributions(operator, x), written),
-    )
+    stated = LinearRule(gamma=0.25, epsilon=0.05, gamma_form="transexplain")
+    rules = {**RULES, "gamma as stated": (stated, sink.transexplain_gamma(0.25, 0.05))}
+    for rule, (parameters, twin) in rules.items():
+        with subtests.test(rule=rule):
+            check(replace(PLAIN, linear=parameters), shape, operator, written_out(operator, twin))
+    number = list(OPERATORS).index(name)
+    for rule in (("lrp-0", "epsilon", "gamma")[number % 3], "gamma as stated"):
+        parameters, twin = rules[rule]
+        with subtests.test(rule=rule, form="relevance"):
+            check(
+                replace(RELEVANCE, linear=parameters), shape, operator, written_out(operator, twin)
+            )
 
 
 @pytest.mark.parametrize(
@@ -165,13 +155,41 @@ INPUT_RULES: dict[str, tuple[InputRule, Callable[[Operator, Tensor], Messages]]]
 }
 
 
-@pytest.mark.parametrize("base", [PLAIN, RELEVANCE], ids=["gradient form", "relevance form"])
 @pytest.mark.parametrize("rule", INPUT_RULES)
-@pytest.mark.parametrize("name", OPERATORS)
-def test_input_rules(name: str, rule: str, base: Composite) -> None:
-    shape, operator = OPERATORS[name]
+def test_input_rules(rule: str, subtests: pytest.Subtests) -> None:
     parameters, written = INPUT_RULES[rule]
-    check(replace(base, input_rule=parameters), shape, operator, lambda x: written(operator, x))
+    for number, (name, (shape, operator)) in enumerate(OPERATORS.items()):
+        base = (PLAIN, RELEVANCE)[number % 2]
+        with subtests.test(operator=name, base=base.name):
+            twin = partial(written, operator)
+            check(replace(base, input_rule=parameters), shape, operator, twin)
+
+
+@pytest.mark.parametrize("name", ["w2", "zb"])
+def test_what_no_input_contributes_to_is_lost(name: str) -> None:
+    weight = torch.tensor([[1.0, -2.0], [0.0, 0.0]]).double()
+    bias = torch.tensor([0.5, 3.0]).double()
+    rules = replace(PLAIN, input_rule=InputRule(name=name))
+    passes = propagated(lambda x: F.linear(x, weight, bias), X, rules)
+    seed = torch.ones(1, 2).double()
+    [ledger] = close(passes, passes.relevance(seed), seed)
+    assert ledger.rules == pytest.approx(3.0 if name == "w2" else 2.5)
+    assert ledger.relative_gap < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_not_zero_of_a_gradient(seed: int) -> None:
+    """Rows and columns that are left out hold nothing but zeros."""
+    draw = np.random.default_rng(seed)
+    gradient = torch.zeros(3, 8, 24).double()
+    rows, low = draw.choice(24, 12, replace=False), int(draw.integers(20))
+    gradient.view(24, 24)[rows, low : low + 3] = 1.0
+    if seed % 2:  # one number elsewhere, in a row that is seldom looked at
+        gradient.view(24, 24)[draw.integers(24), draw.integers(24)] = 1.0
+    part = nonzero_part(gradient)
+    weight = inputs(24, 5)
+    found = part.back(part.of(gradient) @ weight[part.columns], torch.empty(3, 8, 5).double())
+    torch.testing.assert_close(found, gradient @ weight)
 
 
 def test_an_input_of_zero_has_relevance_under_an_input_rule() -> None:

@@ -328,8 +328,3 @@ def test_a_kernel_that_differs_or_fails_is_left_out(monkeypatch: pytest.MonkeyPa
     targets = [node.target for node in replay.traced.second.graph.nodes]  # type: ignore[attr-defined]
     assert needed_work._KERNELS & set(targets)
     assert operator.getitem in targets
-
-
-def test_how_long_a_step_takes_is_measured() -> None:
-    plain, inputs = half_precision_step()
-    assert 0 < compiling_module.seconds_of(plain, inputs) < 60

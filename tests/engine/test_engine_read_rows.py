@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from transexplain.engine.composites import composite
-from transexplain.engine.read_rows import Axis, Read, RowRules, with_read_rows
+from transexplain.engine.read_rows import with_read_rows
 from transexplain.engine.traced import Part, Traced, traced
 from transexplain.methods.at_input_layer import features_at
 from transexplain.methods.relevance import step_of
@@ -170,15 +170,3 @@ def test_whatever_the_classifier_reads(head: str) -> None:
     compare(plain, lean, inputs)
     other = [torch.flip(inputs[0], (0,)) * 1.5, -inputs[1]]
     compare(plain, lean, other)
-
-
-def test_where_the_positions_stand_after_a_view() -> None:
-    rules = RowRules(Read(items=B, length=T, place=0))
-    rows, flat = Axis(1), Axis(0, flat=True)
-    assert rules.after_view((B, T, D), rows, (B * T, D)) == flat
-    assert rules.after_view((B * T, D), flat, (B, T, D)) == rows
-    assert rules.after_view((B, T), rows, (1, B, T)) == Axis(2)
-    assert rules.after_view((B, T, D), rows, (B, T, 2, D // 2)) == rows
-    assert rules.after_view((B, T, D), rows, (B, T * D)) is None
-    assert rules.after_view((B, T, D), rows, (B, D, T)) is None
-    assert rules.after_view((B * T, D), flat, (B * T * D,)) is None

@@ -113,7 +113,8 @@ def test_an_architecture_by_lrp(name: str, caplog: pytest.LogCaptureFixture) -> 
         return
     step = step_of(model, batch, "lrp")
     check_equal(step, model, batch, "lrp")
-    check_lean(step, batch, caplog)
+    if name in EVERYDAY or COVERED.index(name) % 3 == 0:
+        check_lean(step, batch, caplog)
     if name in EVERYDAY:
         check_near(step, model, batch, "lrp")
     _, other = batch_of(name, 1, 0)
@@ -129,19 +130,13 @@ def test_at_least_95_in_100_are_traced() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("method", only("attnlrp", of=COMPOSITES))
-def test_every_composite(method: str) -> None:
-    model, batch = batch_of("ViT", 0, 1)
-    check_equal(step_of(model, batch, method), model, batch, method)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["BERT", "T5", "timm XCiT"])
-def test_every_composite_of_other_models(name: str, subtests: pytest.Subtests) -> None:
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [(m, ("BERT", "ViT", "T5", "timm XCiT")[n % 4]) for n, m in enumerate(COMPOSITES)],
+)
+def test_every_composite(method: str, name: str) -> None:
     model, batch = batch_of(name, 0, 1)
-    for method in COMPOSITES:
-        with subtests.test(method=method):
-            check_equal(step_of(model, batch, method), model, batch, method)
+    check_equal(step_of(model, batch, method), model, batch, method)
 
 
 @pytest.mark.exhaustive

@@ -77,14 +77,6 @@ def test_a_text_explained_again_is_replayed_with_the_same_result(bert: LoadedMod
             assert abs(other.ledger.gap) <= 1e-12 * other.ledger.magnitude
 
 
-@pytest.mark.exhaustive
-def test_the_second_time_is_a_replay(bert: LoadedModel) -> None:
-    kept, step = steps_of(bert), step_for(bert, batch_of(bert, 0, 1))
-    (eager, was), (replayed, again) = positions(kept, step), positions(kept, step)
-    assert (was, again) == (False, True)
-    assert torch.allclose(eager, replayed, rtol=1e-12, atol=0)
-
-
 def test_a_step_has_to_earn_its_trace(bert: LoadedModel) -> None:
     kept, step = Steps(earned={"cpu": 1000.0}), step_for(bert, batch_of(bert, 0))
     assert not any(positions(kept, step)[1] for _ in range(3))
@@ -445,22 +437,6 @@ def explained_in_classes(
 ) -> list[te.Attribution]:
     model.steps["steps"] = kept
     return te.explain(model, items, method, "all", batch_tokens=1000, **params)
-
-
-@pytest.mark.exhaustive
-def test_pictures_have_their_attention_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "_SMALL_ON_CPU", 1 << 20)
-    model = ready("ViT").model
-    picture = ready("ViT").items[0]
-    try:
-        (wanted,) = explained_in_classes(model, Steps("eager"), [picture], "gae", {})[:1]
-        kept = Steps(earned={"cpu": 1e-9})
-        explained_in_classes(model, kept, [picture], "gae", {})
-        (found,) = explained_in_classes(model, kept, [picture], "gae", {})[:1]
-        assert "replayed" in kept.ran()
-        assert found.relevance == pytest.approx(wanted.relevance, rel=1e-10, abs=1e-14)
-    finally:
-        model.steps.clear()
 
 
 def test_a_learned_explainer_is_replayed_with_the_same_result(

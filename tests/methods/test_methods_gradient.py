@@ -15,7 +15,7 @@ from toy_networks import inputs, seeded
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.methods import TABLE, at_input_layer, bound, cost_of, facts_of
+from transexplain.methods import at_input_layer, bound, cost_of
 from transexplain.methods.at_input_layer import InputLayerForward
 from transexplain.methods.baselines import Noise, baseline_of, logits_at, own_part, value_range
 from transexplain.models.loaded_model import LoadedModel
@@ -342,13 +342,6 @@ def test_half_precision_stays_finite(method: str) -> None:
     for found in te.explain(model, TEXTS, method):
         assert found.relevance.dtype == np.float32
         assert np.isfinite(found.relevance).all()
-
-
-def test_declared_units() -> None:
-    assert set(GRADIENT) < set(TABLE)
-    assert facts_of("saliency").unit == "score"
-    assert all(facts_of(name).unit == "logits" for name in GRADIENT if name != "saliency")
-    assert facts_of("deeplift-shap").needs_rules
 
 
 @pytest.mark.exhaustive

@@ -31,7 +31,7 @@ def written(name: str, *args: object) -> Example:
 def assigned(x: Tensor) -> Tensor:
     y = fresh(x)
     y[:, 1] = FULL[1]
-    z = torch.zeros_like(x)
+    z = torch.ones_like(x)
     z[:, :2] = x[:, 2:]
     return y + z
 
