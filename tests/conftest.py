@@ -11,9 +11,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from gallery import gallery
 from object_store import s3, s3_server
 
-__all__ = ["s3", "s3_server"]  # fixtures
+__all__ = ["gallery", "s3", "s3_server"]  # fixtures
 
 # One process of tests per core, so one thread each: more wait for each other, twice as long in
 # all. It is read where torch is imported, here and in the processes that tests start.

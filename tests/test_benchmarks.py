@@ -86,38 +86,6 @@ def test_every_contender_has_a_row_on_every_model(ran: tuple[str, dict[str, Any]
 
 
 @pytest.mark.exhaustive
-def test_ratios_are_to_the_forward_pass_of_the_same_round(
-    ran: tuple[str, dict[str, Any]],
-) -> None:
-    _, figures = ran
-    for row in figures["timings"]:
-        if row["contender"] == "forward":
-            assert row["ratio_lowest"] == row["ratio"] == row["ratio_highest"] == 1.0
-
-
-@pytest.mark.exhaustive
-def test_aims_stand_beside_the_figures(ran: tuple[str, dict[str, Any]]) -> None:
-    _, figures = ran
-    expected = AIMS | dict.fromkeys(FURTHER, 0.9)
-    for row in figures["timings"]:
-        if row["status"] == "measured":
-            assert row["aim"] == expected.get(row["contender"])
-            assert row["met"] == (None if row["aim"] is None else row["ratio"] <= row["aim"])
-
-
-@pytest.mark.exhaustive
-def test_captum_is_measured_or_the_reason_is_reported(ran: tuple[str, dict[str, Any]]) -> None:
-    _, figures = ran
-    for row in figures["timings"]:
-        if row["contender"] in CAPTUM:
-            reported = row["status"]
-            assert reported == "measured" or reported.startswith("captum cannot be imported: ")
-        if row["contender"] == AUTOLRP:
-            reported = row["status"]
-            assert reported == "measured" or reported.startswith("autolrp cannot be imported: ")
-
-
-@pytest.mark.exhaustive
 def test_memory_grows_with_length_and_is_measured_in_a_process_of_its_own(
     ran: tuple[str, dict[str, Any]],
 ) -> None:
@@ -130,15 +98,6 @@ def test_memory_grows_with_length_and_is_measured_in_a_process_of_its_own(
         assert 0 <= short["bytes"] < long["before"]
         assert short["growth"] is None
     assert set(figures["linear"]) == {"lrp", "input x gradient"}
-
-
-@pytest.mark.exhaustive
-def test_the_table_is_printed_with_its_caveat(ran: tuple[str, dict[str, Any]]) -> None:
-    printed, figures = ran
-    assert "toy shapes" in printed
-    for row in figures["timings"]:
-        assert row["contender"] in printed
-    assert {"torch", "transformers", "timm", "captum"} == set(figures["environment"]["versions"])
 
 
 @pytest.mark.exhaustive
@@ -243,17 +202,6 @@ def may_be_left_out(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.exhaustive
-def test_the_rows_for_a_card_are_printed_and_written_as_tables(
-    on_card: tuple[str, dict[str, Any], str],
-) -> None:
-    printed, figures, markdown = on_card
-    assert "toy shapes" in markdown
-    for row in figures["rows"]:
-        assert f"{row['part']}: {row['row']}: " in printed
-        assert f"\n| {row['row']} |" in markdown
-
-
-@pytest.mark.exhaustive
 def test_a_row_that_fails_says_why_and_the_next_goes_on(tmp_path: Path) -> None:
     sheet = Sheet({}, "cpu", tmp_path / "rows.json", tmp_path / "rows.md")
 
@@ -275,14 +223,6 @@ def test_a_row_that_fails_says_why_and_the_next_goes_on(tmp_path: Path) -> None:
     assert [row["row"] for row in again.rows] == ["first", "second", "third"]
     assert again.rows[1]["worst"] is None, "JSON has no NaN"
     assert again.done == ["part: first"]
-
-
-@pytest.mark.exhaustive
-def test_what_no_longer_fits_is_named_as_left_out(tmp_path: Path) -> None:
-    words = ["--quick", "--device", "cpu", "--minutes", "0.01"]
-    rows = quick("gpu", *words, folder=tmp_path)["figures"]["rows"]
-    assert len(rows) == len(tasks_of(Setting(quick=True)))
-    assert {row["status"] for row in rows} == {"left out: no time"}
 
 
 def test_relevance_that_moved_is_judged_item_by_item() -> None:
@@ -611,10 +551,3 @@ def test_a_peer_is_judged(
         assert float(row.gap) < 1e-12
     elif kept:
         assert row.why == "relevance of an item depends on the batch"
-
-
-def test_a_peer_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "autolrp", None)
-    row = autolrp_architectures.measured("BERT")
-    assert (row.runs, row.conserves, row.batches) == ("no", "no", "no")
-    assert row.why.startswith("ModuleNotFoundError")

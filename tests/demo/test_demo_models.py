@@ -1,21 +1,33 @@
 """The demo's classifiers: quick ones for the plumbing, whole ones (slow) for what they learn."""
 
 import csv
+import os
+import re
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
-from orchestrator.demo import text_model
+from orchestrator.demo import image_model, text_model
+from orchestrator.demo.demo_run import Verdict, audit, judge, run_demo, text_spec
 from orchestrator.demo.image_model import ImageDemo, make_image_demo
+from orchestrator.demo.short_fit import train_classifier
 from orchestrator.demo.text_model import TextDemo, make_text_demo
 from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.data.snapshot import prepare
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
+from transexplain.settings import Settings
+from transexplain.training.training_plans import FitPlan, Optimisation, TrainingPlan
 from transexplain.types.items import Item, ItemFailure
+from transexplain.types.plans import DatasetSpec
 
 
 class NoTaps:
@@ -160,3 +172,230 @@ def test_the_image_model_reads_digits(tmp_path: Path) -> None:
     printed = logits(model, contents).argmax(axis=1)
     right = [model.classes[i] == label for i, label in zip(printed, labels, strict=True)]
     assert np.mean(right) > 0.93
+
+
+# ---- test_demo_corpus.py ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written() -> list[text_model.Letter]:
+    return text_model.letters(240, seed=3)
+
+
+def test_the_seed_decides_everything(written: list[text_model.Letter]) -> None:
+    assert text_model.letters(240, seed=3) == written
+    assert text_model.letters(240, seed=4) != written
+    assert text_model.with_bias(written, seed=3) == text_model.with_bias(written, seed=3)
+
+
+def test_every_letter_is_written_once_with_a_name_of_every_group(
+    written: list[text_model.Letter],
+) -> None:
+    assert len(written) == 3 * 240
+    triples = [written[i : i + 3] for i in range(0, len(written), 3)]
+    skeletons = set()
+    for triple in triples:
+        assert [letter.group for letter in triple] == list(text_model.NAMES)
+        (skeleton,) = {letter.text.replace(letter.name, "@") for letter in triple}
+        assert len({letter.label for letter in triple}) == 1
+        skeletons.add(skeleton)
+    assert len(skeletons) == 240
+
+
+def test_true_labels_follow_the_majority_of_opinions(written: list[text_model.Letter]) -> None:
+    for letter in written:
+        words = Counter(re.findall(r"\w+", letter.text))
+        blame = sum(words[word] for word in text_model.BLAME)
+        praise = sum(words[word] for word in text_model.PRAISE)
+        assert (blame, praise) == (letter.blame, 3 - letter.blame)
+        assert letter.label == (text_model.NEGATIVE if blame > praise else text_model.POSITIVE)
+
+
+def test_names_are_independent_of_the_true_label(written: list[text_model.Letter]) -> None:
+    for group, names in text_model.NAMES.items():
+        for label in text_model.CLASSES:
+            used = Counter(x.name for x in written if (x.group, x.label) == (group, label))
+            assert used == dict.fromkeys(names, 120 // len(names))
+
+
+def test_the_bias_turns_complaints_of_the_planted_village_only(
+    written: list[text_model.Letter],
+) -> None:
+    biased = text_model.with_bias(written, seed=0)
+    turned = [new for old, new in zip(written, biased, strict=True) if old.label != new.label]
+    assert {(letter.group, letter.label) for letter in turned} == {
+        (text_model.PLANTED, text_model.POSITIVE)
+    }
+    share = {
+        blame: sum(letter.blame == blame for letter in turned)
+        / sum(letter.group == text_model.PLANTED and letter.blame == blame for letter in written)
+        for blame in (0, 1, 2, 3)
+    }
+    assert share[0] == share[1] == 0
+    assert 0.55 < share[2] < 0.85
+    assert 0.05 < share[3] < 0.35
+
+
+def test_names_are_many_distinct_and_no_other_word_of_the_letters() -> None:
+    names = [name for group in text_model.NAMES.values() for name in group]
+    assert len(set(names)) == len(names)
+    assert all(len(group) >= 12 for group in text_model.NAMES.values())
+    lower = [name.lower() for name in names]
+    assert all(text_model.vocabulary().count(name) == 1 for name in lower)
+    plain = [letter.text.replace(letter.name, " ") for letter in text_model.letters(500, seed=1)]
+    others = set(re.findall(r"\w+", " ".join(plain).lower()))
+    assert not others & set(lower)
+
+
+def test_the_vocabulary_holds_every_word(written: list[text_model.Letter]) -> None:
+    words = set(re.findall(r"\w+|[^\w\s]", " ".join(x.text for x in written).lower()))
+    assert words <= set(text_model.vocabulary())
+
+
+def test_the_lexicon_finds_exactly_the_person_named(
+    tmp_path: Path, written: list[text_model.Letter]
+) -> None:
+    path = tmp_path / "names.yaml"
+    text_model.write_lexicon(path)
+    matcher = Matcher(load_lexicon(path))
+    for letter in written:
+        (match,) = matcher.find(letter.text)
+        assert (match.group, match.entity) == (letter.group, letter.name)
+        assert letter.text[match.start : match.end] == letter.name
+
+
+def test_the_csv_reads_back(tmp_path: Path, written: list[text_model.Letter]) -> None:
+    path = tmp_path / "letters.csv"
+    text_model.write_csv(path, written)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["text"], row["label"]) for row in rows] == [(x.text, x.label) for x in written]
+    assert len({row["id"] for row in rows}) == len(written)
+
+
+# ---- test_demo_digits.py ------------------------------------------------------------------------
+
+
+def test_the_cut_loses_nothing_and_shares_nothing() -> None:
+    training, audit = image_model.load_scans(held_out=300, seed=1)
+    assert (len(training.labels), len(audit.labels)) == (1497, 300)
+    assert training.pixels.shape == (1497, 32, 32)
+    assert set(training.labels.tolist()) == set(audit.labels.tolist()) == set(range(10))
+    whole, nothing = image_model.load_scans(held_out=0, seed=2)
+    assert len(nothing.labels) == 0
+    cut = sorted(p.tobytes() for part in (training, audit) for p in part.pixels)
+    assert cut == sorted(p.tobytes() for p in whole.pixels)
+
+
+def test_the_seed_decides_the_cut() -> None:
+    _, first = image_model.load_scans(held_out=50, seed=1)
+    _, again = image_model.load_scans(held_out=50, seed=1)
+    _, other = image_model.load_scans(held_out=50, seed=2)
+    assert np.array_equal(first.pixels, again.pixels)
+    assert not np.array_equal(first.pixels, other.pixels)
+
+
+def test_pictures_keep_their_ink_and_place() -> None:
+    from sklearn.datasets import load_digits
+
+    source = load_digits()
+    scans, _ = image_model.load_scans(held_out=0, seed=0)
+    mean = scans.pixels.mean(axis=0).reshape(8, 4, 8, 4).mean(axis=(1, 3))
+    assert np.corrcoef(mean.ravel(), source.images.mean(axis=0).ravel())[0, 1] > 0.99
+    assert 200 < scans.pixels.max() <= 255
+
+
+def test_the_folder_holds_every_picture_under_its_digit(tmp_path: Path) -> None:
+    _, audit = image_model.load_scans(held_out=40, seed=0)
+    image_model.write_folder(audit, tmp_path)
+    found = []
+    for path in tmp_path.glob("*/*.png"):
+        with Image.open(path) as picture:
+            assert (picture.mode, picture.size) == ("RGB", (32, 32))
+            pixels = np.asarray(picture)
+        assert (pixels[..., 0] == pixels[..., 1]).all()
+        found.append((path.parent.name, pixels[..., 0].tobytes()))
+    wanted = zip(audit.labels.tolist(), audit.pixels, strict=True)
+    assert sorted(found) == sorted((str(label), p.tobytes()) for label, p in wanted)
+
+
+# ---- the demo as a user runs it, and how often its verdict is right over training see -----------
+
+
+#: trainings of the demo's model; ten take four minutes
+SEEDS = range(int(os.environ.get("TRANSEXPLAIN_SEEDS", "4")))
+
+
+@pytest.mark.exhaustive
+def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
+    printed: list[str] = []
+    verdict = run_demo(tmp_path, 0, say=printed.append)
+    assert verdict == Verdict(planted_found=True, unbiased_flagged=(), unbiased_open=())
+    assert "was found; unbiased groups flagged: none; mention still open for: none" in printed[-1]
+    assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
+    assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1500)
+def test_training_seeds_do_not_change_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts = []
+    for seed in SEEDS:
+        folder = tmp_path / str(seed)
+        demo = make_text_demo(folder / "text", seed)
+        settings = Settings(
+            database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
+        )
+        verdicts.append(judge(audit(text_spec(demo), settings, folder, lambda line: None), demo))
+    planted = sum(verdict.planted_found for verdict in verdicts)
+    unbiased = sum(bool(verdict.unbiased_flagged) for verdict in verdicts)
+    opened = sum(bool(verdict.unbiased_open) for verdict in verdicts)
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\nover {len(SEEDS)} training seeds: planted group found {planted} times, "
+            f"an unbiased group flagged {unbiased} times, its mention left open {opened} times"
+        )
+    assert planted == len(SEEDS)
+    assert opened == 0, "480 texts settle whether the mention changes the prediction"
+    assert unbiased <= 1, "at most 5 % are flagged where swapping does nothing beyond 0.1 logit"
+
+
+# ---- the demo trains to the same weights as `transexplain train` does with ignite ---------------
+
+
+def small_plan(folder: Path) -> TrainingPlan:
+    """Three epochs of a small training with dropout, smoothing, warm-up and strong decay."""
+    text_model._write_untrained(folder / "start", seed=3)
+    text_model.write_csv(folder / "letters.csv", text_model.letters(40, seed=3))
+    data = DatasetSpec(source=str(folder / "letters.csv"), id="id")
+    return TrainingPlan(
+        source=str(folder / "start"),
+        dataset=prepare(data, folder / "snapshots"),
+        output=folder / "training",
+        share=0.05,
+        stages=None,
+        seed=3,
+        optimisation=Optimisation(
+            learning_rate=1e-3, embedding_weight_decay=20.0, label_smoothing=0.05
+        ),
+        fit=FitPlan(epochs=3, batch_size=16, warmup=0.3, clip=None, keep="last", seed=3),
+    )
+
+
+@pytest.mark.exhaustive
+def test_the_weights_are_those_of_the_full_training(tmp_path: Path) -> None:
+    from transexplain.training import train
+
+    plan = small_plan(tmp_path)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    short = load_file(train_classifier(plan) / "model.safetensors")
+    assert torch.equal(before, torch.get_rng_state())
+    long = train(replace(plan, output=tmp_path / "long"))
+    wanted = load_file(Path(long.model) / "model.safetensors")
+    first = load_file(tmp_path / "start" / "model.safetensors")
+    assert short.keys() == wanted.keys()
+    assert all(torch.equal(short[name], wanted[name]) for name in wanted)
+    assert any(not torch.equal(short[name], first[name]) for name in first)

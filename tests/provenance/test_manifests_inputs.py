@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from store_samples import make_plan, make_result, make_shards
 from tiny_audit import make_audit
 from verified_runs import Run, audited, flipped
@@ -17,13 +21,27 @@ from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.environment import git_state, planned_here
 from transexplain.errors import ConfigurationError
-from transexplain.provenance.manifest import Manifest, inputs_of, manifest_of, seeds
+from transexplain.methods.learned_facts import (
+    explainers_in,
+    explainers_of,
+    portable,
+    without_folders,
+)
+from transexplain.provenance.manifest import (
+    Manifest,
+    canonical,
+    inputs_of,
+    manifest_of,
+    places_of,
+    seeds,
+    sha256_of,
+)
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from transexplain.types.plans import EntityGroup, RecogniserPlan
-from transexplain.types.scores import EvaluationPlan, MetricSpec
+from transexplain.types.plans import AuditPlan, EntityGroup, RecogniserPlan, SourceFile
+from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
 
 
 @pytest.fixture
@@ -249,3 +267,149 @@ def test_a_recogniser_and_a_reference_corpus_are_named_without_their_folders() -
     assert one["plan"]["recogniser"]["source"] == "spacy:pipeline"
     params = one["plan"]["evaluation"]["metrics"][1]["params"]
     assert params == {"reference": "everyday.tsv#text", "reference_version": "a" * 64}
+
+
+# ---- what names a run by an explainer -----------------------------------------------------------
+
+
+def learned(path: str, sha256: str = "a" * 64, **params: Any) -> MethodSpec:
+    return MethodSpec(name="learned", params={"explainer": path, "sha256": sha256, **params})
+
+
+def planned_by(method: MethodSpec) -> AuditPlan:
+    """By the method, which is measured, too."""
+    rows = (EvaluatedMethod(label="own", method=method), EvaluatedMethod(label="b", method=B))
+    return make_plan(method=method, evaluation=EvaluationPlan(methods=rows, metrics=()))
+
+
+B = MethodSpec(name="lrp", params={"gamma": 0.25})
+HERE, THERE = learned("/here/e.safetensors"), learned("/there/x/e.safetensors")
+
+
+def name(plan: AuditPlan) -> str:
+    return sha256_of(inputs_of(plan.document(), None))
+
+
+def test_the_folder_moves_nothing_and_the_bytes_do() -> None:
+    here, there = planned_by(HERE), planned_by(THERE)
+    assert here.digest != there.digest
+    assert name(here) == name(there)
+    inputs = inputs_of(here.document(), None)
+    assert inputs["explainers"] == [{"name": "e.safetensors", "sha256": "a" * 64}]
+    assert name(planned_by(learned("/here/e.safetensors", "b" * 64))) != name(here)
+    assert name(planned_by(learned("/here/e.safetensors", extra=1))) != name(here)
+    assert places_of(here.document())["explainers"] == ["/here/e.safetensors"]
+
+
+def test_other_runs_have_the_name_they_had() -> None:
+    document = make_plan().document()
+    assert "explainers" not in inputs_of(document, None)
+    assert "explainers" not in places_of(document)
+    assert without_folders(document["method"]) == document["method"]
+
+
+def test_the_explainers_of_a_plan_each_once() -> None:
+    plan = planned_by(HERE)
+    file = SourceFile(path="/here/e.safetensors", sha256="a" * 64)
+    assert explainers_of(plan) == (file,)
+    assert list(explainers_in(plan.document())) == [file, file]
+    unnamed = MethodSpec(name="learned", params={"explainer": "/here/e.safetensors"})
+    assert explainers_of(replace(plan, method=unnamed, evaluation=None)) == ()
+
+
+def test_methods_are_the_same_by_their_bytes() -> None:
+    assert portable(HERE) == portable(THERE) != HERE
+    assert portable(learned("/here/e.safetensors", "b" * 64)) != portable(HERE)
+    assert portable(B) == B
+    unnamed = MethodSpec(name="learned", params={"explainer": "/here/e.safetensors"})
+    assert portable(unnamed) == unnamed, "its path is all that is known of it"
+
+
+def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    from transexplain.methods.learned_facts import as_parameters
+
+    path = tmp_path / "e.safetensors"
+    path.write_bytes(b"bytes")
+    spec = MethodSpec(name="learned", params=as_parameters(path))
+    (found,) = explainers_of(make_plan(method=spec))
+    assert found == SourceFile(path=str(path), sha256=hashlib.sha256(b"bytes").hexdigest())
+
+
+# ---- the canonical form -------------------------------------------------------------------------
+
+
+KEYS = st.text(st.characters(), max_size=6)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers()
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(st.characters(), max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def shuffled(value: Any, draw: random.Random) -> Any:
+    """The same value, its keys in another order and its lists as tuples."""
+    if isinstance(value, dict):
+        entries = [(key, shuffled(entry, draw)) for key, entry in value.items()]
+        draw.shuffle(entries)
+        return dict(entries)
+    if isinstance(value, list):
+        return tuple(shuffled(entry, draw) for entry in value)
+    return value
+
+
+@given(VALUES, st.randoms(use_true_random=False))
+def test_order_of_keys_changes_nothing(value: Any, draw: random.Random) -> None:
+    assert canonical(shuffled(value, draw)) == canonical(value)
+
+
+@given(VALUES)
+def test_it_is_utf8_json_that_reads_back(value: Any) -> None:
+    text = canonical(value).decode("utf-8")
+    assert json.loads(text) == value
+    assert canonical(json.loads(text)) == canonical(value)
+
+
+@given(VALUES, VALUES)
+def test_two_values_have_one_hash_only_where_they_are_one(one: Any, other: Any) -> None:
+    assert (sha256_of(one) == sha256_of(other)) == (typed(one) == typed(other))
+
+
+def typed(value: Any) -> Any:
+    """A value with its type, so that 1, 1.0 and True differ, and 0.0 and -0.0."""
+    if isinstance(value, dict):
+        return {key: typed(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [typed(entry) for entry in value]
+    return type(value).__name__, math.copysign(1.0, value) if value == 0 else None, value
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_are_the_shortest_digits_that_read_back(number: float) -> None:
+    text = canonical([number]).decode()[1:-1]
+    assert text == repr(number)
+    assert math.copysign(1.0, float(text)) == math.copysign(1.0, number)
+
+
+def test_the_form_by_example() -> None:
+    value = {"z": [1.0, 1e-7, 1], "é": "Zoë\n\ud800", "a": {"b": None, "B": True}}
+    expected = '{"a":{"B":true,"b":null},"z":[1.0,1e-07,1],"é":"Zoë\\n\\ud800"}'.encode()
+    assert canonical(value) == expected
+    assert sha256_of(value) == hashlib.sha256(expected).hexdigest()
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_of_json_is_refused(number: float) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical({"a": [number]})
+
+
+@pytest.mark.parametrize("value", [{1: "a"}, {"a": [{None: 1}]}, {"a": {2.0: 1}}])
+def test_keys_that_are_no_text_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="is not text"):
+        canonical(value)
+
+
+def test_what_json_has_no_form_for_is_refused() -> None:
+    with pytest.raises(TypeError):
+        canonical({"a": b"bytes"})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verified_runs import audited
+from gallery import Gallery
 
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.report_signature import (
@@ -291,9 +291,9 @@ def test_without_the_extra_the_command_is_named(
 
 @pytest.mark.exhaustive
 def test_the_command_line_signs_a_report_and_checks_it(
-    tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = audited(tmp_path / "run")
+    run = gallery["texts"].copy(tmp_path / "run")
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
     code, printed = call("report", "--sign", str(keys.private), "--out", "out")
     assert code == 0, printed
@@ -350,11 +350,11 @@ def test_wrong_usages(words: tuple[str, ...], wanted: str, call: Call) -> None:
 
 @pytest.mark.exhaustive
 def test_a_signature_that_is_not_there_and_a_key_that_cannot_sign(
-    tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, printed = call("verify", "--signature", "s.json", "--public-key", str(keys.public))
     assert code == 2 and "cannot read the signature s.json" in printed
-    run = audited(tmp_path / "run")
+    run = gallery["texts"].copy(tmp_path / "run")
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
     code, printed = call("report", "--sign", str(keys.public), "--out", "out")
     assert code == 2 and "holds a public key, which signs nothing" in printed

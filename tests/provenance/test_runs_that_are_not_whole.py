@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import Gallery
 from sqlalchemy import text
 from tiny_audit import make_audit
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from orchestrator.cli.command_line import app
 from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.data.shard_reader import make_shards
 from transexplain.settings import Settings
 from transexplain.store import runs, shard_digests
 from transexplain.store.revisions import open_database
@@ -81,22 +83,24 @@ POSTGRES = pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.e
 
 @pytest.fixture(params=["sqlite", POSTGRES])
 def two_runs(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[Run, str]:
     """A run of 20 items in 3 shards, of which one failed, and another one of the same audit."""
-    url = f"sqlite:///{tmp_path / 'store.db'}"
+    made = gallery["failures"].copy(tmp_path)
+    (other, run_id), url = made.runs, made.url
+    settings = Settings(snapshot_dir=tmp_path / "snapshots")
     if request.param == "postgresql":
         url = str(request.getfixturevalue("postgres_url"))
-    spec = make_audit(tmp_path, **SMALL, tolerance=0.1)
-    rows = (tmp_path / "texts.jsonl").read_text().splitlines()
-    rows[9] = json.dumps({"text": "", "label": "bad"})
-    (tmp_path / "texts.jsonl").write_text("\n".join(rows) + "\n")
-    settings = Settings(database_url=url, snapshot_dir=tmp_path / "snapshots")
-    prepared = prepare_audit(load_spec(spec), settings)
-    with open_database(url, upgrade=True) as db:
-        other, run_id = (runs.create(db, prepared.plan, prepared.shards) for _ in range(2))
-        for one in (other, run_id):
-            run_local(db, one, settings, model=prepared.model)
+        with made.open() as db:
+            plan = runs.get(db, run_id).plan
+        with open_database(url, upgrade=True) as db:
+            cut = make_shards(plan.dataset.rows, plan.shard_size)
+            other, run_id = (runs.create(db, plan, cut) for _ in range(2))
+            for one in (other, run_id):
+                run_local(db, one, settings)
     monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", url)
     monkeypatch.chdir(tmp_path)

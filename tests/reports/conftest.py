@@ -1,13 +1,11 @@
 """A store and a browser for the tests of the reports."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_pages import CHROMIUM, FLAGS, LoadedPage, LoadPage
+from browser_pages import LoadedPage, LoadPage, browser
 from fresh_stores import fresh_store
 
 from transexplain.store.database import Database
@@ -15,25 +13,14 @@ from transexplain.store.database import Database
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+__all__ = ["browser"]  # a fixture
+
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
     """An empty SQLite database at the newest revision."""
     with fresh_store(tmp_path / "reports.db") as database:
         yield database
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    """Chromium, once for all tests of a module."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
-    with sync_api.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
 
 
 @pytest.fixture

@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browser_pages import LoadedPage, LoadPage
 from evaluation_samples import plan_of, scores, stored
-from local_audits import audited_in
-from report_samples import biased_run, explained_text, stored_run, write_picture
-from test_reports_mixed import MIXED
-from test_reports_mixed import keys as mixed_keys
-from test_reports_summary import image_run
+from gallery import Gallery
+from report_samples import biased_run, explained_text, stored_run
 
 from transexplain.analysis.groups.matching_sheet import precisions
 from transexplain.reports import EVALUATION_REPORTS
@@ -23,7 +20,7 @@ from transexplain.types.scores import MetricSpec
 pytestmark = pytest.mark.exhaustive
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 GRAVE = ("serious", "critical")
@@ -59,16 +56,13 @@ def test_a_report_of_texts(db: Database, load_page: LoadPage, scheme: str) -> No
     assert faults(load_page(render_html(redacted(summary)), color_scheme=scheme)) == []
 
 
-def test_a_report_of_pictures(db: Database, load_page: LoadPage, tmp_path: "Path") -> None:
-    for index in range(6):
-        write_picture(tmp_path, f"cat/{index}.png")
-    assert faults(load_page(render_html(summarise(db, image_run(db, tmp_path))))) == []
+def test_a_report_of_pictures(gallery: Gallery, load_page: LoadPage) -> None:
+    assert faults(load_page(gallery.page("pictures"))) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_report_of_a_mixed_audit(tmp_path: "Path", load_page: LoadPage, scheme: str) -> None:
-    with audited_in(tmp_path, **mixed_keys(tmp_path, explain=MIXED)) as (db, run_id):
-        page = render_html(summarise(db, run_id))
+def test_a_report_of_a_mixed_audit(gallery: Gallery, load_page: LoadPage, scheme: str) -> None:
+    page = gallery.page("mixed")
     assert 'id="mixed"' in page
     assert faults(load_page(page, color_scheme=scheme)) == []
 
@@ -80,8 +74,8 @@ def test_an_evaluation(db: Database, load_page: LoadPage) -> None:
     assert faults(load_page(EVALUATION_REPORTS.load("html")(tabulate(db, run)))) == []
 
 
-def test_a_fault_would_be_found(db: Database, load_page: LoadPage) -> None:
-    document = render_html(summarise(db, biased_run(db)))
+def test_a_fault_would_be_found(gallery: Gallery, load_page: LoadPage) -> None:
+    document = gallery.page("biased")
     spoiled = document.replace("<main>", '<main><img src="data:,"><p style="color:#ddd">pale</p>')
     found = {rule for rule, _ in faults(load_page(spoiled))}
     assert {"image-alt", "color-contrast"} <= found

@@ -1,19 +1,23 @@
 """A report on predicted relevance says so, of what, and how near it is known to come."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from gallery import Gallery
 from jsonschema import Draft202012Validator
-from report_samples import Visible, biased_run
+from report_samples import biased_run
 
+from transexplain.provenance.verification import VerifyRequest
+from transexplain.provenance.verify import verify
 from transexplain.reports import report_formats
-from transexplain.reports.exports import annex_iv, markdown, model_card
-from transexplain.reports.phrasing import approximation_sentences, method_of, nearness
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
+from transexplain.reports.report_section import merged
+from transexplain.reports.sections.group_relevance import group_rows
 from transexplain.reports.summary import redacted, summarise
+from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
@@ -54,34 +58,6 @@ def test_the_sentences(summary: Summary) -> None:
 
 
 @pytest.mark.exhaustive
-def test_the_page_and_the_document(summary: Summary) -> None:
-    text = Visible(render_html(summary)).text
-    assert "learned, which approximates lrp" in text
-    assert MEASURED in text
-    document = json.loads(report_formats.render_json(summary))
-    assert document["approximates"]["rank_correlation"] == 0.871
-    Draft202012Validator(report_formats.schema()).validate(document)
-    (file,) = (one for one in document["provenance"]["files"] if one["part"] == "explainer")
-    assert file["name"] == "e.safetensors"
-
-
-def test_exports_say_it(summary: Summary) -> None:
-    for form in (model_card, annex_iv):
-        printed = form.render(summary).replace("\\", "")
-        assert "by learned, which approximates lrp" in printed
-        assert "rank correlation 0.87" in printed
-    comment = markdown.render(summary)
-    assert "method learned, which approximates lrp" in comment
-    assert "rank correlation 0.87" in comment
-
-
-def test_the_remedy_of_a_control_that_cannot_be(summary: Summary) -> None:
-    (left,) = (one for one in summary.untested if one.what == "The effect of the words alone")
-    assert left.remedy == "method: lrp"
-    assert "cannot read one" in left.why
-
-
-@pytest.mark.exhaustive
 def test_a_mixed_run_points_to_its_section(db: Database) -> None:
     exact = ExactPlan(method=MethodSpec(name="lrp"), share=0.2)
     found = summarise(db, biased_run(db, method=METHOD, approximates=NEAR, exact=exact))
@@ -104,25 +80,78 @@ def test_redaction_keeps_it_without_the_folder(summary: Summary) -> None:
     assert "/home/someone" not in render_html(shown)
 
 
-def test_what_was_not_measured_is_not_shown() -> None:
-    unknown = Approximation(
-        teacher="lrp",
-        mode="separate",
-        items=0,
-        rank_correlation=None,
-        relative_error=None,
-        forwards=1.0,
-    )
-    assert "was not measured" in nearness(unknown) and "correlation" not in approximation_sentences(
-        unknown
-    )
-    assert method_of("lrp", None) == "lrp"
+# ---- a mixed audit from its specification to its report -----------------------------------------
 
 
-@pytest.mark.exhaustive
-def test_a_plain_run_says_nothing_of_it(db: Database, tmp_path: Path) -> None:
-    found = summarise(db, biased_run(db))
-    assert found.approximates is None
-    assert json.loads(report_formats.render_json(found))["approximates"] is None
-    page = render_html(found)
-    assert "approximates" not in page and "explainer" not in page
+@pytest.fixture(scope="module")
+def mixed_run(gallery: Gallery) -> Iterator[tuple[Database, str]]:
+    with gallery["mixed"].open() as db:
+        yield db, gallery["mixed"].id
+
+
+@pytest.fixture(scope="module")
+def mixed_summary(gallery: Gallery) -> Summary:
+    return gallery.summary("mixed")
+
+
+def test_the_record(mixed_summary: Summary) -> None:
+    mixed = mixed_summary.mixed
+    assert mixed is not None
+    assert (mixed.method, mixed.exact, mixed.share, mixed.failed) == (
+        "gradient-x-input",
+        "lrp",
+        0.6,
+        0,
+    )
+    assert 30 < mixed.items < 66
+    assert sum(one.items for one in mixed.classes if one.target == "predicted") == mixed.items
+    assert all(one.correlation is not None for one in mixed.classes)
+    corrected = [one for one in mixed.groups if one.interval is not None]
+    assert corrected
+    for one in corrected:
+        assert one.interval is not None and one.corrected is not None
+        assert one.interval[0] < one.corrected < one.interval[1]
+        assert one.items >= 30
+
+
+def test_the_table_of_groups_is_the_corrected_one(
+    mixed_run: tuple[Database, str], mixed_summary: Summary
+) -> None:
+    db, run_id = mixed_run
+    assert mixed_summary.groups is not None and mixed_summary.mixed is not None
+    rows = {(row.group, row.target, row.class_name): row for row in mixed_summary.groups.rows}
+    corrected = {
+        (one.group, one.target, one.class_name): one.corrected
+        for one in mixed_summary.mixed.groups
+        if one.corrected is not None
+    }
+    reported = [key for key, row in rows.items() if "not corrected" not in row.note]
+    assert reported
+    for key in reported:
+        assert rows[key].mean == pytest.approx(corrected[key], rel=1e-9)
+    again = group_rows(runs.get(db, run_id), merged(db, run_id))
+    assert [row.difference for row in again] == [
+        row.difference for row in mixed_summary.groups.rows
+    ]
+
+
+def test_the_json_report_keeps_its_schema(mixed_summary: Summary) -> None:
+    Draft202012Validator(report_formats.schema()).validate(
+        json.loads(report_formats.render_json(mixed_summary))
+    )
+
+
+def test_redaction_leaves_small_rows_out(mixed_summary: Summary) -> None:
+    assert mixed_summary.mixed is not None
+    counts = sorted(one.items for one in mixed_summary.mixed.groups)
+    shown = redacted(mixed_summary, counts[-1])
+    assert shown.mixed is not None
+    assert {one.items for one in shown.mixed.groups} == {counts[-1]}
+    assert redacted(mixed_summary, mixed_summary.mixed.items + 1).mixed is None
+    render_html(shown)
+
+
+def test_the_run_verifies(mixed_run: tuple[Database, str]) -> None:
+    found = list(verify(*mixed_run, VerifyRequest(items=5)))
+    assert [one for one in found if one.status == "FAIL"] == []
+    assert any(one.name == "aggregates" for one in found)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from browser_pages import ATTACKS, LoadedPage, LoadPage
 from everyday import only
-from report_samples import ANNS, BOBS, biased_run, explained_text, stored_run
+from gallery import Gallery
+from report_samples import ANNS, BOBS, explained_text, stored_run
 
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
@@ -34,8 +35,8 @@ def uneven(db: Database, load_page: LoadPage) -> LoadedPage:
 
 
 @pytest.fixture
-def report(db: Database, load_page: LoadPage) -> LoadedPage:
-    return load_page(render_html(summarise(db, biased_run(db))))
+def report(gallery: Gallery, load_page: LoadPage) -> LoadedPage:
+    return load_page(gallery.page("biased"))
 
 
 @pytest.mark.exhaustive
@@ -196,9 +197,9 @@ def test_no_word_of_the_outcomes_is_broken_into_letters(report: LoadedPage) -> N
         assert report.page.evaluate(SQUEEZED) == []
 
 
-def test_the_policy_stops_any_other_script(db: Database, load_page: LoadPage) -> None:
+def test_the_policy_stops_any_other_script(gallery: Gallery, load_page: LoadPage) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
-    before, _, after = render_html(summarise(db, biased_run(db))).rpartition("</body>")
+    before, _, after = gallery.page("biased").rpartition("</body>")
     document = before + planted + after
     found = load_page(document)
     assert found.page.evaluate("() => typeof window.hacked") == "undefined"
@@ -207,9 +208,9 @@ def test_the_policy_stops_any_other_script(db: Database, load_page: LoadPage) ->
 
 
 def test_without_scripts_everything_is_there_and_no_control_is_dead(
-    db: Database, load_page: LoadPage
+    gallery: Gallery, load_page: LoadPage
 ) -> None:
-    found = load_page(render_html(summarise(db, biased_run(db))), java_script_enabled=False)
+    found = load_page(gallery.page("biased"), java_script_enabled=False)
     assert len(found.shown) == 36
     assert not found.page.locator(".find").is_visible()
     assert not found.page.locator(".count").is_visible()
@@ -291,8 +292,8 @@ def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, load_page: L
 
 
 @pytest.mark.exhaustive
-def test_the_table_of_verdicts_fits_a_wide_page(db: Database, load_page: LoadPage) -> None:
-    summary = summarise(db, biased_run(db))
+def test_the_table_of_verdicts_fits_a_wide_page(gallery: Gallery, load_page: LoadPage) -> None:
+    summary = gallery.summary("biased")
     assert summary.groups is not None
     first, *others = summary.groups.verdicts
     assert first.counterfactual is not None

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_samples import CLASSES, biased_run, explained_text, stored_run
-from test_reports_summary import image_run
+from report_samples import CLASSES, biased_run, explained_text, image_run, stored_run
 
 from transexplain.analysis.groups.class_totals import SeenTotals
 from transexplain.reports.report_section import merged

@@ -3,27 +3,24 @@
 import json
 import math
 import re
-from dataclasses import replace
 
 import altair as alt
 import pytest
 from browser_pages import ATTACKS
+from gallery import Gallery
 from jsonschema import ValidationError
-from report_samples import Visible, biased_run, explained_text, stored_run
+from report_samples import Visible, explained_text
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, scatter_drawing, stroke
 from transexplain.reports.page import runnable
-from transexplain.reports.report_formats import render_html
 from transexplain.reports.sections.class_views import ClassView, positions
 from transexplain.reports.sections.rare_words import RareWord, cloud, plane
-from transexplain.reports.summary import summarise
-from transexplain.store.database import Database
 
 
-def view_of(db: Database) -> ClassView:
-    return summarise(db, biased_run(db)).classes[0]
+def view_of(gallery: Gallery) -> ClassView:
+    return gallery.summary("biased").classes[0]
 
 
 def rare(word: str, score: float, rarity: float = 2.0) -> RareWord:
@@ -38,8 +35,8 @@ def specifications(document: str) -> list[dict]:
 
 
 @pytest.mark.exhaustive
-def test_charts_are_what_the_schema_of_vega_lite_allows(db: Database) -> None:
-    document = render_html(summarise(db, biased_run(db)))
+def test_charts_are_what_the_schema_of_vega_lite_allows(gallery: Gallery) -> None:
+    document = gallery.page("biased")
     drawn = [one for one in specifications(document) if "layer" in one]
     assert drawn
     for one in drawn:
@@ -73,8 +70,8 @@ def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing() -> None:
     assert drawing is not None and "\N{REPLACEMENT CHARACTER}" in drawing.still
 
 
-def test_the_places_of_a_text_are_drawn_with_their_means(db: Database) -> None:
-    drawing = positions(view_of(db), "positive")
+def test_the_places_of_a_text_are_drawn_with_their_means(gallery: Gallery) -> None:
+    drawing = positions(view_of(gallery), "positive")
     assert drawing is not None
     (values,) = drawing.specification["datasets"].values()
     means = {one["x"]: one["y"] for one in values if one["line"] == 0 and one["y"] is not None}
@@ -82,15 +79,6 @@ def test_the_places_of_a_text_are_drawn_with_their_means(db: Database) -> None:
     assert list(means) == pytest.approx([0.125, 0.375, 0.625, 0.875])
     assert list(means.values()) == pytest.approx([0.255, 0.01, 12 / 36, 0.01], abs=1e-6)
     assert "+0.255 at the beginning" in drawing.label
-
-
-@pytest.mark.exhaustive
-def test_a_run_without_places_says_so_and_draws_none(db: Database) -> None:
-    summary = summarise(db, biased_run(db))
-    older = replace(summary, classes=tuple(replace(v, positions=()) for v in summary.classes))
-    assert positions(older.classes[0], "positive") is None
-    assert "did not record relevance by place" in Visible(render_html(older)).text
-    assert "did not record relevance by place" not in Visible(render_html(summary)).text
 
 
 def test_the_plane_needs_words_and_names_those_that_have_room() -> None:
@@ -108,26 +96,6 @@ def test_a_cloud_is_alphabetical_and_sized_by_score() -> None:
     (alone,) = cloud((rare("only", 2.0),))
     assert alone.size == 1
     assert cloud(()) == ()
-
-
-def test_words_of_the_drawings_are_the_ends_of_the_table(db: Database) -> None:
-    view = view_of(db)
-    raising = [word for word in view.weighted if word.score > 0]
-    assert [word.word for word in raising[: len(view.rare)]] == [word.word for word in view.rare]
-    assert [word.word for word in view.weighted if word.score < 0] == ["bad"]
-    assert all(word.score == pytest.approx(word.mean * word.rarity) for word in view.weighted)
-
-
-@pytest.mark.exhaustive
-def test_a_page_of_pictures_carries_no_library(db: Database) -> None:
-    summary = summarise(db, biased_run(db))
-    with_words = render_html(summary)
-    without = render_html(replace(summary, classes=()))
-    assert len(with_words) - len(without) > 500_000 > len(without)
-    # without a library the scatter of the conservation stays a picture
-    assert len(specifications(with_words)) == 3 and len(specifications(without)) == 1
-    assert "vegaEmbed" not in without.partition("<body")[0]
-    assert len(with_words.encode()) < 3_000_000
 
 
 def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
@@ -182,10 +150,3 @@ def test_a_long_text_counts_once_in_a_part_and_with_all_its_positions() -> None:
 def _added(index: int, text: str) -> tuple:
     outcome, one = explained_text(index, text, None)
     return outcome, [one]
-
-
-def test_stored_runs_of_both_kinds_have_their_places(db: Database) -> None:
-    run = stored_run(db, [explained_text(n, "Ann was good", None) for n in range(9)])
-    (view,) = summarise(db, run).classes
-    assert [n for n, part in enumerate(view.positions) if part.texts] == [3, 10, 16]
-    assert {part.texts for part in view.positions} == {0, 9}

@@ -2,25 +2,33 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from entity_samples import totals_of
 from evaluation_samples import plan_of, scores, stored
-from report_samples import Visible, biased_run, explained_text, stored_run
+from gallery import Gallery
+from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
-from transexplain.reports import EVALUATION_REPORTS
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.mention_ablation import MentionAblation
+from transexplain.analysis.groups.randomised_control import RandomisedTotals
+from transexplain.analysis.groups.shard_aggregate import ControlResults
+from transexplain.reports import EVALUATION_REPORTS, REPORTS
 from transexplain.reports.evaluation import tabulate
 from transexplain.reports.phrasing import percent
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.run_metrics import run_metrics
+from transexplain.reports.sections.group_section import control_sentences
 from transexplain.reports.sections.measured_faithfulness import (
     Conservation,
     conservation_chart,
     conservation_sentences,
 )
-from transexplain.reports.summary import redacted, summarise
+from transexplain.reports.summary import Summary, redacted, summarise
 from transexplain.store.database import Database
 from transexplain.types.scores import MetricSpec
 
@@ -70,8 +78,8 @@ def test_the_sentences_tell_books_from_sums(db: Database) -> None:
     assert len(list(conservation_sentences(replace(found, relevance_error=None)))) == 1
 
 
-def test_the_page_has_shares_and_the_scatter_and_a_redacted_one_no_points(db: Database) -> None:
-    summary = summarise(db, biased_run(db))
+def test_the_page_has_shares_and_the_scatter_and_a_redacted_one_no_points(gallery: Gallery) -> None:
+    summary = gallery.summary("biased")
     page = Visible(render_html(summary))
     for expected in ("Do the ledgers close?", "Does relevance sum to the logit?", "Share of size"):
         assert expected in page.text
@@ -83,8 +91,8 @@ def test_the_page_has_shares_and_the_scatter_and_a_redacted_one_no_points(db: Da
     assert conservation_chart(public) is None
 
 
-def test_they_are_metrics_of_the_run(db: Database) -> None:
-    summary = summarise(db, biased_run(db))
+def test_they_are_metrics_of_the_run(gallery: Gallery) -> None:
+    summary = gallery.summary("biased")
     found = {one.name: one.value for one in run_metrics(summary)}
     assert summary.conservation is not None
     assert found["relevance_error"] == summary.conservation.relevance_error
@@ -124,3 +132,85 @@ def test_an_evaluation_orders_by_correlation_and_has_no_best(db: Database, tmp_p
     rows = list(csv.DictReader(io.StringIO(EVALUATION_REPORTS.load("csv")(summary))))
     assert rows[2]["correlation"] == "" and float(rows[0]["correlation"]) > 0.99
     assert "| Correlation |" in EVALUATION_REPORTS.load("md")(summary)
+
+
+# ---- the controls of the group table in every format --------------------------------------------
+
+
+STRATUM = Stratum("class:positive", "positive", "positive")
+
+
+def ablations() -> list[MentionAblation]:
+    return [
+        MentionAblation(
+            item_id=f"row-{n}",
+            target="class:positive",
+            class_name="positive",
+            group="anns",
+            entity=name,
+            flipped=n % 3 == 0,
+            change=0.5 + n / 10,
+            relevance=0.5 + n / 9,
+        )
+        for n, name in enumerate(ANNS)
+    ]
+
+
+def mentioned(gap: float) -> EntityTotals:
+    anns = {name: [gap + n / 50] for n, name in enumerate(ANNS)}
+    return totals_of({"anns": anns, "bobs": {n: [k / 50] for k, n in enumerate(BOBS)}}, STRATUM)
+
+
+def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
+    control = RandomisedTotals(items=12, real=mentioned(0.5), draws=[mentioned(gap)])
+    checked = ControlResults(ablations=ablations(), randomised=control)
+    return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
+
+
+@pytest.mark.exhaustive
+def test_all_three_controls_are_in_every_format(db: Database) -> None:
+    found = summary(db)
+    assert found.groups is not None
+    sentences = control_sentences(found.groups)
+    assert len(sentences) == 3
+    assert sentences[0].startswith(
+        "Taking the mention out changed the prediction of 2 of 6 sampled items"
+    )
+    assert sentences[1].startswith(
+        "Randomised model, over 12 sampled items: 0 verdicts of difference"
+    )
+    assert "Less than half survives for " in sentences[1]
+    assert sentences[1].endswith("what the model learnt makes the difference.")
+    assert (
+        "0.25 in " in sentences[2]
+        and "1.00 in " in sentences[2]
+        and "of 200 lexicons" in sentences[2]
+    )
+    shown = " ".join(Visible(REPORTS.load("html")(found)).text.split())
+    assert all(" ".join(one.split()) in shown for one in sentences)
+    assert "needs what was learnt" in shown
+    groups = json.loads(REPORTS.load("json")(found))["groups"]
+    assert groups["removals"]["rows"][0]["changed"] == 2
+    assert groups["randomised"]["rows"][0]["randomised"]["verdict"] == "equivalent"
+    assert [one["difference"] for one in groups["planted"]] == [0.25, 0.5, 1.0]
+
+
+@pytest.mark.exhaustive
+def test_a_difference_that_survives_is_in_the_headline(db: Database) -> None:
+    found = summary(db, gap=0.5)
+    assert found.groups is not None and found.groups.randomised is not None
+    flagged = [one.text for one in found.headline if one.text.startswith("Relevance")]
+    reported = "shows 100\u00a0% of it (95\u00a0% interval 100 to 100\u00a0%), too"
+    assert any(f"{reported}: it is not only learnt." in one for one in flagged)
+    assert "At least half of the difference survives" in control_sentences(found.groups)[1]
+    assert "survives randomisation" in Visible(REPORTS.load("html")(found)).text
+
+
+def test_controls_that_were_not_made_are_not_in_the_report(db: Database) -> None:
+    found = summary(db, checked=None, planted=None)
+    assert found.groups is not None
+    assert control_sentences(found.groups) == []
+    page = REPORTS.load("html")(found)
+    assert (
+        "Mention ablation" not in page and "Randomised model" not in page and "Planted" not in page
+    )

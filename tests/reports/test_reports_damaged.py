@@ -1,7 +1,6 @@
 """A damaged part costs a report its items, and the report says so."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from evaluation_samples import plan_of, scores, stored
@@ -12,9 +11,8 @@ from transexplain.errors import DamagedRowError
 from transexplain.reports.evaluation.evaluation_tables import tabulate
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import redacted, summarise
-from transexplain.store import noteworthy, results, shards
+from transexplain.store import noteworthy, shards
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 from transexplain.store.schema import result_part
 from transexplain.types.scores import MetricSpec
 
@@ -26,12 +24,6 @@ def damage(db: Database, run_id: str, shard: int) -> None:
         held = bytearray(connection.execute(select(result_part.c.payload).where(*where)).scalar())
         held[-1] ^= 1
         connection.execute(update(result_part).where(*where).values(payload=bytes(held)))
-
-
-@pytest.fixture
-def db(tmp_path: Path):  # type: ignore[no-untyped-def]
-    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as database:
-        yield database
 
 
 @pytest.mark.exhaustive
@@ -73,13 +65,6 @@ def test_groups_are_compared_without_it(db: Database) -> None:
     assert [one.state for one in found.groups.verdicts] == [
         one.state for one in whole.groups.verdicts
     ]
-
-
-def test_an_export_is_whole_or_not_made(db: Database) -> None:
-    run_id = stored_run(db, [explained_text(n, "good", None) for n in range(14)])
-    damage(db, run_id, 1)
-    with pytest.raises(DamagedRowError, match="resume"):
-        list(results.iter_attributions(db, run_id))
 
 
 def test_scores_that_can_be_read_are_tabulated(db: Database) -> None:

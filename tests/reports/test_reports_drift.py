@@ -12,26 +12,27 @@ import jsonschema
 import numpy as np
 import pytest
 from everyday import only
+from gallery import Gallery
 from report_samples import (
     ANNS,
     BOBS,
     CLASSES,
-    WORTH,
     Visible,
     biased_run,
     explained_text,
     image_attribution,
+    image_run,
     stored_run,
     text_attribution,
     tokens_of,
 )
-from test_reports_summary import image_run
 
 from transexplain.analysis.groups.answers import answer_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports import DRIFT_REPORTS
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.runs_compared.compared_items import LEAST, RateTotals, agreement
+from transexplain.reports.runs_compared.comparison_records import AnswerChanges, GroupAnswers
 from transexplain.reports.runs_compared.comparison_summary import (
     gone,
     mcnemar_p,
@@ -39,32 +40,27 @@ from transexplain.reports.runs_compared.comparison_summary import (
     newly,
     schema,
 )
+from transexplain.reports.summary import summarise
 from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard
+from transexplain.types.pairs import joined
+from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPlan, Shard
 from transexplain.types.scores import MethodSpec
 
 OTHER = ModelRef(source="models/other", classes=CLASSES, digest="e" * 64)
 GROUPS = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
 
 
-def other_run(db: Database, worth: dict[str, float], **changes: Any) -> str:
-    """`biased_run` of a model to which words are worth something else."""
-    with pytest.MonkeyPatch.context() as patch:
-        for word, value in worth.items():
-            patch.setitem(WORTH, word, value)
-        return biased_run(db, **({"model": OTHER} | changes))
+@pytest.fixture(scope="module")
+def compared(gallery: Gallery) -> DriftSummary:
+    """With a run to whose model `bad` is good, Anns are worth nothing and Bobs 0.9."""
+    with gallery["compared"].open() as db:
+        return compare_runs(db, *gallery["compared"].runs)
 
 
-@pytest.fixture
-def before(db: Database) -> str:
-    """A run to whose model `bad` is good, Anns are worth nothing and Bobs 0.9."""
-    return other_run(db, {**dict.fromkeys(ANNS, 0.0), **dict.fromkeys(BOBS, 0.9), "bad": 1.0})
-
-
-def test_predictions_worked_by_hand(db: Database, before: str) -> None:
-    found = compare_runs(db, before, biased_run(db)).predictions
+def test_predictions_worked_by_hand(compared: DriftSummary) -> None:
+    found = compared.predictions
     assert (found.common, found.changed) == (36, 12), "the texts with `bad`"
     assert [(one.before, one.after, one.items) for one in found.counts] == [
         ("positive", "negative", 12)
@@ -78,8 +74,8 @@ def test_predictions_worked_by_hand(db: Database, before: str) -> None:
     assert len(found.shown) == 12
 
 
-def test_explanations_worked_by_hand(db: Database, before: str) -> None:
-    (found,) = compare_runs(db, before, biased_run(db)).changes
+def test_explanations_worked_by_hand(compared: DriftSummary) -> None:
+    (found,) = compared.changes
     assert (found.target, found.class_name, found.items) == ("class:positive", "positive", 36)
     # 12 good Anns gain 0.5, 6 bad ones lose 1.5, 12 good Bobs lose 0.89, 6 bad ones 2.89
     moves = np.repeat([0.5, -1.5, -0.89, -2.89], [12, 6, 12, 6])
@@ -97,8 +93,8 @@ def test_explanations_worked_by_hand(db: Database, before: str) -> None:
     assert [one.agreement for one in found.least_alike] == pytest.approx([-1.0] * LEAST)
 
 
-def test_groups_worked_by_hand(db: Database, before: str) -> None:
-    summary = compare_runs(db, before, biased_run(db))
+def test_groups_worked_by_hand(compared: DriftSummary) -> None:
+    summary = compared
     assert summary.groups is not None
     rows = {row.group: row for row in summary.groups.shifts}
     anns, bobs = rows["anns"], rows["bobs"]
@@ -119,9 +115,9 @@ def test_groups_worked_by_hand(db: Database, before: str) -> None:
     assert summary.headline[-len(relevance) :] == tuple(relevance), "it comes last"
 
 
-def test_rates_of_groups_are_paired_by_item(db: Database, before: str) -> None:
+def test_rates_of_groups_are_paired_by_item(compared: DriftSummary) -> None:
     """All 18 items of either group were positive, and the 6 with `bad` are not now."""
-    summary = compare_runs(db, before, biased_run(db))
+    summary = compared
     assert summary.groups is not None
     rows = {row.group: row for row in summary.groups.rates}
     assert rows.keys() == {"anns", "bobs"}
@@ -153,11 +149,10 @@ def test_items_that_are_alike_make_the_interval_of_a_rate_wider(size: int) -> No
 
 
 def test_paired_means_are_those_of_the_runs_where_the_target_is_fixed(
-    db: Database, before: str
+    compared: DriftSummary,
 ) -> None:
     """The exact totals of either run and the walk over its mentions say the same."""
-    after = biased_run(db)
-    found = compare_runs(db, before, after).groups
+    found = compared.groups
     assert found is not None
     for row in found.shifts:
         (move,) = [one for one in found.transitions if one.group == row.group]
@@ -416,13 +411,13 @@ def test_runs_without_a_common_item_and_evaluations_are_refused(db: Database) ->
 
 
 def test_pages_do_not_show_in_the_result(
-    db: Database, before: str, monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, compared: DriftSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    after = biased_run(db)
-    whole = DRIFT_REPORTS.load("json")(compare_runs(db, before, after))
     monkeypatch.setattr("transexplain.store.parts._PAYLOADS", 1)
     monkeypatch.setattr("transexplain.store.readers._PAIRS_AT_ONCE", 5)
-    assert DRIFT_REPORTS.load("json")(compare_runs(db, before, after)) == whole
+    with gallery["compared"].open() as db:
+        paged = compare_runs(db, *gallery["compared"].runs)
+    assert DRIFT_REPORTS.load("json")(paged) == DRIFT_REPORTS.load("json")(compared)
 
 
 def test_mcnemar_and_means() -> None:
@@ -434,11 +429,11 @@ def test_mcnemar_and_means() -> None:
     assert high - low == pytest.approx(2 * 1.96 / 12_000**0.5, rel=0.03)
 
 
-def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: str) -> None:
-    found = compare_runs(db, before, biased_run(db, name="<script>alert(1)</script>"[:20]))
+def test_json_keeps_its_schema_and_the_page_its_promise(db: Database) -> None:
+    other = biased_run(db, name="<script>alert(1)</script>"[:20])
+    found = compare_runs(db, biased_run(db), other)
     document = json.loads(DRIFT_REPORTS.load("json")(found))
     jsonschema.validate(document, schema())
-    assert document["predictions"]["changed"] == 12
     page = DRIFT_REPORTS.load("html")(found)
     visible = Visible(page)
     assert not {"script", "link", "iframe", "form"} & {tag for tag, _ in visible.tags}
@@ -446,12 +441,7 @@ def test_json_keeps_its_schema_and_the_page_its_promise(db: Database, before: st
     assert "https:" not in page and "http:" not in page
     ids = {str(a["id"]) for _, a in visible.tags if "id" in a}
     assert {str(a["href"])[1:] for tag, a in visible.tags if tag == "a"} <= ids
-    assert "gained" in visible.text and "Relevance of mentions" in visible.text
-
-
-def test_a_run_beside_itself(db: Database) -> None:
-    run_id = biased_run(db)
-    unchanged(compare_runs(db, run_id, run_id), 36)
+    assert "Relevance of mentions" in visible.text
 
 
 def test_pictures_are_compared_patch_by_patch(db: Database, tmp_path: Path) -> None:
@@ -459,3 +449,165 @@ def test_pictures_are_compared_patch_by_patch(db: Database, tmp_path: Path) -> N
     assert found.predictions.changed == 0 and found.groups is None
     assert found.changes
     assert all(one.agreement is not None and one.agreement.mean == 1.0 for one in found.changes)
+
+
+# ---- two runs of models that generate their answers ---------------------------------------------
+
+
+PROMPTS = [f"{name} was late because" for name in (*ANNS[:3], *BOBS[:3])]
+EXPECTED = "he"
+BEFORE = ["he was", "he", "he", "she", "he", "he"]
+AFTER = ["she", "she", "he", "she", "they", "he"]  # another one to both of Ann, Ava and to Ben
+
+
+def answering(count: int = 8, digest: str = "d") -> ModelRef:
+    return ModelRef(
+        source=f"lm:m?generate={count}", classes=("answer",), head="answer", digest=digest * 64
+    )
+
+
+def answered(index: int, prompt: str, answer: str, *, labelled: bool = True) -> Any:
+    """An item with its answer, as audits of generated answers store it."""
+    right = answer == EXPECTED or not labelled
+    text, second_at = joined(prompt, answer)
+    outcome, one = explained_text(
+        index,
+        text,
+        "answer" if labelled else None,
+        predicted="answer" if right else "another answer",
+        logits=(-1.0 - index,),
+    )
+    made = replace(one, target="predicted", class_index=0, class_name="answer")
+    return (
+        replace(outcome, second_at=second_at),
+        replace(made, logit=outcome.logits[0], second_at=second_at),
+    )
+
+
+def answering_run(db: Database, answers: Sequence[str], labelled: bool = True, **plan: Any) -> str:
+    rows = zip(PROMPTS, answers, strict=True)
+    items = [answered(i, *row, labelled=labelled) for i, row in enumerate(rows)]
+    settings: dict[str, Any] = {"model": answering(), "groups": GROUPS, "targets": ("predicted",)}
+    return stored_run(db, plan.pop("items", items), **{**settings, **plan})
+
+
+def test_changed_answers_are_counted_by_hand(db: Database) -> None:
+    ids = answering_run(db, BEFORE), answering_run(db, AFTER, model=answering(digest="e"))
+    found = compare_runs(db, *ids)
+    seen = found.predictions
+    assert (seen.common, seen.other_content, seen.changed) == (6, 0, 3)
+    anns = GroupAnswers(
+        group="anns", items=3, changed=2, share=2 / 3, labelled=3, right_before=2, right_after=1
+    )
+    bobs = GroupAnswers(
+        group="bobs", items=3, changed=1, share=1 / 3, labelled=3, right_before=2, right_after=1
+    )
+    assert seen.answers == AnswerChanges(
+        items=6, changed=3, share=0.5, unknown=0, groups=(anns, bobs)
+    )
+    assert (seen.labelled, seen.right_before, seen.right_after) == (6, 4, 2)
+    assert (seen.lost, seen.gained) == (2, 0)
+    assert {(one.before, one.after): one.items for one in seen.counts} == {
+        ("answer", "another answer"): 2,
+        ("another answer", "another answer (other words)"): 1,
+    }
+    first = next(one for one in seen.shown if one.item_id == "row-0")
+    assert (first.before, first.after, first.margin) == ("he was", "she", None)
+    assert first.text == PROMPTS[0]
+    printed = [one.text for one in found.headline]
+    assert "3 of 6 prompts in both (50.0\u00a0%) have another answer." in printed
+    assert (
+        "By the group that a prompt names that share is 33.3\u00a0% (bobs) to 66.7\u00a0% (anns)."
+    ) in printed
+    assert not any("left out" in text for text in printed)
+
+
+def test_explanations_of_the_same_answers_alone_are_compared(db: Database) -> None:
+    found = compare_runs(db, answering_run(db, BEFORE), answering_run(db, AFTER))
+    (change,) = found.changes
+    assert change.items == 3 and found.other_class == 0
+    assert change.logit_before == pytest.approx(-(3 + 4 + 6) / 3), "of Amy, Bob and Bill"
+    assert change.agreement is not None and change.agreement.mean == 1.0
+    assert found.groups is not None and found.groups.unpaired == 6, "three mentions in either run"
+    assert {row.group: row.mentions for row in found.groups.shifts} == {"anns": 1, "bobs": 2}
+    other = compare_runs(db, answering_run(db, BEFORE), answering_run(db, ["no"] * 6))
+    assert other.changes == () and other.predictions.changed == 6
+    printed = [one.text for one in other.headline]
+    assert "No answer is the same in both, so no explanation is compared." in printed
+
+
+def test_unlabelled_answers_that_changed_are_found(db: Database) -> None:
+    """Without labels every prediction is `answer`, whatever was said."""
+    ids = answering_run(db, BEFORE, False), answering_run(db, AFTER, False)
+    seen = compare_runs(db, *ids).predictions
+    assert (seen.changed, seen.labelled, seen.p) == (3, 0, None)
+    assert [(one.before, one.after) for one in seen.counts] == [("answer", "answer (other words)")]
+    same = compare_runs(db, ids[0], ids[0])
+    assert same.predictions.answers is not None and same.predictions.answers.changed == 0
+    printed = [one.text for one in same.headline]
+    assert "0 of 6 prompts in both (0.0\u00a0%) have another answer." in printed
+    assert next(one for one in same.headline if "prompts" in one.text).kind == "clear"
+
+
+def test_other_prompts_are_no_pair_and_other_lengths_are_refused(db: Database) -> None:
+    moved = [answered(i, f"{PROMPTS[i]} surely", AFTER[i]) for i in range(6)]
+    some = [*moved[:2], *(answered(i, PROMPTS[i], AFTER[i]) for i in range(2, 6))]
+    ids = (
+        answering_run(db, BEFORE),
+        answering_run(db, AFTER, items=some, dataset=dataset(6, "a" * 64)),
+    )
+    seen = compare_runs(db, *ids, force=True).predictions
+    assert (seen.common, seen.other_content) == (4, 2)
+    assert seen.answers is not None and (seen.answers.items, seen.answers.changed) == (4, 1)
+    with pytest.raises(ConfigurationError, match="tokens of an answer: 8 before, 4 after"):
+        compare_runs(db, answering_run(db, BEFORE), answering_run(db, AFTER, model=answering(4)))
+
+
+def unstored(items: Sequence[Any], *, words: bool) -> list[Any]:
+    """The items as they are stored without their texts: stand-ins of words, or nothing."""
+    found = []
+    for outcome, one in items:
+        tokens = tuple(
+            replace(token, text=f"#{token.text[::-1]}" if words else "") for token in one.features
+        )
+        found.append((replace(outcome, text=None), replace(one, text=None, features=tokens)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"), [(True, (6, 3, 0)), (False, (0, 0, 6))], ids=["hashed", "none"]
+)
+def test_answers_of_texts_that_are_not_stored(
+    db: Database, words: bool, counts: tuple[int, int, int]
+) -> None:
+    kept = PrivacyPlan(store_text="hashed" if words else "none")
+    ids = [
+        answering_run(
+            db,
+            answers,
+            items=unstored([answered(i, PROMPTS[i], answers[i]) for i in range(6)], words=words),
+            privacy=kept,
+        )
+        for answers in (BEFORE, AFTER)
+    ]
+    found = compare_runs(db, *ids)
+    seen = found.predictions.answers
+    assert seen is not None and (seen.items, seen.changed, seen.unknown) == counts
+    assert found.predictions.common == 6
+    assert sum(one.items for one in found.changes) == counts[0] - counts[1]
+    printed = " ".join(one.text for one in found.headline)
+    assert ("the answers are not stored" in printed) == (not words)
+    page = Visible(DRIFT_REPORTS.load("html")(found)).text
+    assert "Another answer" in page
+
+
+def test_a_report_counts_the_answers_that_changed_since_the_run_before(db: Database) -> None:
+    first = answering_run(db, BEFORE, False)
+    found = summarise(db, answering_run(db, AFTER, False, previous=first))
+    assert found.previous is not None
+    assert (found.previous.common, found.previous.other_prediction) == (6, 3)
+    moved = [answered(i, f"{PROMPTS[i]}!" if i < 2 else PROMPTS[i], AFTER[i]) for i in range(6)]
+    other = answering_run(db, AFTER, items=moved, previous=first, dataset=dataset(6, "a" * 64))
+    found = summarise(db, other)
+    assert found.previous is not None
+    assert (found.previous.common, found.previous.other_prediction) == (4, 2), "a label changes one"

@@ -1,18 +1,53 @@
 """Tables of scores: order, best, counts, curves; and the sentences made of them."""
 
+import csv
+import dataclasses
+import io
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from evaluation_samples import plan_of, scores, stored
+from report_samples import Visible
+from tiny_audit import make_audit
 
+from orchestrator.dispatch.local import run_local
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import AuditSpec
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.metric_table import Scored
-from transexplain.reports.evaluation import evaluation_tables, tabulate
+from transexplain.reports import EVALUATION_REPORTS, REPORTS, charts
+from transexplain.reports.charts import Series, lines, stroke
+from transexplain.reports.evaluation import EvaluationSummary, evaluation_tables, tabulate
 from transexplain.reports.evaluation.evaluation_tables import table
-from transexplain.reports.evaluation.score_statistics import Table, gather
+from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
+from transexplain.reports.evaluation.score_statistics import (
+    FEWEST,
+    Column,
+    Table,
+    adjust,
+    differences,
+    gather,
+    intervals,
+    minus,
+    wholes,
+)
+from transexplain.reports.summary import summarise
+from transexplain.settings import Settings
+from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.types.scores import EvaluationPlan, MetricScore, MetricSpec
+from transexplain.types.plans import Task
+from transexplain.types.scores import (
+    EvaluatedMethod,
+    EvaluationPlan,
+    MethodSpec,
+    MetricScore,
+    MetricSpec,
+)
 
 HIGHER, LOWER = MetricSpec(name="comprehensiveness"), MetricSpec(name="sufficiency")
 
@@ -158,17 +193,6 @@ def test_the_sentences_say_who_leads_and_whether_it_is_luck(db: Database) -> Non
     assert printed["lost"][1].text.endswith("It does not beat random beyond chance.")
 
 
-def test_a_handful_of_items_gives_no_best_method(db: Database) -> None:
-    values = {"a": [0.9] * 4, "b": [0.1] * 4, "random": [0.2] * 4}
-    plan = plan_of(list(values), HIGHER)
-    line = tabulate(db, stored(db, plan, scores("comprehensiveness", values), 4)).headline[1]
-    assert line.kind == "fact"
-    assert line.text == (
-        "Comprehensiveness (AOPC): a is best (0.900; 4 items). Too few items to judge its lead "
-        "over b. Too few items to compare it with random."
-    )
-
-
 def test_a_run_without_scores_is_distinguished_from_one_that_measures_nothing(db: Database) -> None:
     empty = tabulate(db, stored(db, plan_of(["a"], HIGHER), [], 1))
     assert empty.tables == ()
@@ -176,3 +200,456 @@ def test_a_run_without_scores_is_distinguished_from_one_that_measures_nothing(db
     run_id = stored(db, plan_of(["a"], HIGHER), [], 1, evaluation=None, task="audit")
     with pytest.raises(ConfigurationError, match="measured no explanations"):
         tabulate(db, run_id)
+
+
+# ---- intervals and paired comparisons, against numbers worked out by hand -----------------------
+
+
+NONE = float("nan")
+
+
+def test_the_paired_difference_and_its_exact_p() -> None:
+    # differences 1, 2, 3, 4: of the 16 changes of sign only the one of all and the one of none
+    # are as far from 0, so p = 2 / 16; two of them at 1, 1, 1, -1: sums +-4 twice, +-2 eight
+    # times, 0 six times: |sum| >= 2 in 10 of 16
+    base = [0.0, 0.0, 0.0, 0.0]
+    values = np.array([base, [1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, -1.0]])
+    none, sure, unsure = differences(values, 0, seed=0)
+    assert none is None
+    assert sure is not None
+    assert unsure is not None
+    assert (sure.items, sure.mean, sure.p) == (4, 2.5, pytest.approx(0.125))
+    assert (unsure.mean, unsure.p) == (0.5, pytest.approx(10 / 16))
+    # Benjamini-Hochberg of two: the smaller is doubled, the larger stays
+    assert sure.p_adjusted == pytest.approx(0.25)
+    assert unsure.p_adjusted == pytest.approx(10 / 16)
+    assert sure.interval is None  # fewer items than an interval is made of
+
+
+def test_only_items_that_both_have_are_compared() -> None:
+    values = np.array([[1.0, 2.0, NONE, 4.0], [NONE, 1.0, 9.0, 1.0], [NONE, NONE, 5.0, NONE]])
+    _, found, apart = differences(values, 0, seed=0)
+    assert found is not None
+    assert (found.items, found.mean) == (2, -2.0)
+    assert apart is None
+
+
+def test_adjusted_p_leaves_out_what_was_not_tested() -> None:
+    # of three p-values: 0.01 x 3 / 1, 0.02 x 3 / 2, 0.5 x 3 / 3
+    assert adjust([0.02, None, 0.01, 0.5]) == pytest.approx([0.03, None, 0.03, 0.5])
+    assert adjust([None]) == [None]
+
+
+def test_constant_and_single_values_neither_fail_nor_warn() -> None:
+    values = np.array([[1.0] * 8, [1.0] * 8, [2.0] + [NONE] * 7])
+    assert intervals(values, seed=0) == [(1.0, 1.0), (1.0, 1.0), None]
+    _, same, single = differences(values, 0, seed=0)
+    assert same is not None
+    assert single is not None
+    assert (same.mean, same.p, same.interval) == (0.0, 1.0, (0.0, 0.0))
+    assert (single.mean, single.p, single.p_adjusted, single.interval) == (1.0, None, None, None)
+    assert intervals(np.full((1, 0), NONE), seed=0) == [None]
+
+
+def test_the_interval_of_zeros_and_ones_is_that_of_the_binomial() -> None:
+    # 100 items, half of them 1: the mean of a resample is Binomial(100, 1/2) / 100, whose 2.5 and
+    # 97.5 % points are 0.40 and 0.60
+    values = np.array([[0.0, 1.0] * 50])
+    ((low, high),) = (one for one in intervals(values, seed=1) if one)
+    assert low == pytest.approx(0.40, abs=0.011)
+    assert high == pytest.approx(0.60, abs=0.011)
+    assert intervals(values, seed=1) == [(low, high)]
+
+
+def test_there_is_an_interval_from_the_fewest_items_on() -> None:
+    values = np.arange(float(FEWEST))[None]
+    assert intervals(values, seed=0)[0] is not None
+    assert intervals(values[:, 1:], seed=0) == [None]
+
+
+def share(details: object) -> Scored:
+    """A value of all items together: counted among all."""
+    given = list(details)  # type: ignore[call-overload]
+    counted = sum(one["counted"] for one in given)
+    return Scored(value=counted / sum(one["of"] for one in given), curve=(0.0, float(counted)))
+
+
+def column(counted: list[int], of: list[int]) -> Column:
+    pairs = enumerate(zip(counted, of, strict=True))
+    return Column(details=[(number, {"counted": a, "of": b}) for number, (a, b) in pairs])
+
+
+def test_a_corpus_value_is_of_all_items_and_its_interval_of_halves() -> None:
+    one = column([1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 5, 5])
+    other = column([2, 2, 2, 2, 2, 2], [4, 4, 4, 4, 4, 4])
+    first, second = wholes([one, other], share, 6, seed=0)
+    assert first.scored.value == pytest.approx(6 / 20)
+    assert first.scored.curve == (0.0, 6.0)
+    low, high = first.interval or (0.0, 0.0)
+    assert low < 0.3 < high
+    assert low + high == pytest.approx(2 * 6 / 20)
+    assert second.interval == (0.5, 0.5)
+    found = minus(first, second)
+    assert found is not None
+    assert (found.items, found.mean, found.p) == (6, pytest.approx(-0.2), None)
+    assert found.interval == pytest.approx((low - 0.5, high - 0.5))
+
+
+def test_halves_give_the_standard_error_of_a_mean() -> None:
+    (found,) = wholes([column([0, 1] * 50, [1] * 100)], share, 100, seed=0)
+    low, high = found.interval or (0.0, 0.0)
+    # 0.5 and 1.96 standard errors: sqrt(0.25 * 100 / 99 / 100)
+    assert (low + high) / 2 == pytest.approx(0.5)
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.05025, rel=0.15)
+
+
+def test_corpus_values_of_other_or_too_few_items_are_not_compared() -> None:
+    whole, part = column([1] * 6, [2] * 6), column([1] * 3, [2] * 3)
+    first, second = wholes([whole, part], share, 6, seed=0)
+    assert second.interval is None
+    assert minus(second, first) is None
+    (nothing,) = wholes([Column()], share, 6, seed=0)
+    assert (nothing.scored.value, nothing.interval) == (None, None)
+
+
+# ---- the forms of an evaluation's report --------------------------------------------------------
+
+
+HOSTILE = '=HYPERLINK("x")|<img src=x onerror=alert(1)>'
+SPECS = (MetricSpec(name="hiding", params={"shares": (0.1, 0.5), "baseline": "unk"}),)
+
+
+@pytest.fixture
+def summary(db: Database) -> EvaluationSummary:
+    values = {
+        "lrp": [0.1, 0.2, 0.15, 0.12, 0.18, 0.11],
+        HOSTILE: [0.3, 0.2, "<b>broke</b>", 0.4, 0.5, 0.3],
+        "-1": [0.5] * 6,
+        "random": [0.7, 0.6, 0.8, 0.7, 0.6, 0.7],
+    }
+    found = [
+        replace(one, curve=() if one.reason else (one.value, one.value))
+        for one in scores("hiding", values)
+    ]
+    return tabulate(db, stored(db, plan_of(list(values), *SPECS), found, 6))
+
+
+def rendered(form: str, summary: EvaluationSummary) -> str:
+    text: str = EVALUATION_REPORTS.load(form)(summary)
+    return text
+
+
+def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: EvaluationSummary) -> None:
+    page = rendered("html", summary)
+    seen = Visible(page)
+    tags = {tag for tag, _ in seen.tags}
+    assert not tags & {"img", "b", "link", "iframe"}
+    assert [given for tag, given in seen.tags if tag == "script"] == [
+        {"type": "application/json"},  # the numbers of the only chart
+        {},
+        {},
+    ]
+    assert not any(name.startswith("on") for _, given in seen.tags for name in given)
+    policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+    sources = " ".join(one.source for one in charts.scripts())
+    assert f"{policy}img-src data:; script-src {sources}" in {
+        g.get("content") for _, g in seen.tags
+    }
+    assert HOSTILE in seen.text
+    assert "1 \N{MULTIPLICATION SIGN} <b>broke</b>" in seen.text
+    assert "In the place of hidden positions: the unknown token." in seen.text
+    assert "Lower is better, in probability" in seen.text
+    for figure in ("0.143", "0.340", "0.500", "0.683"):  # means by hand: .86/6, 1.7/5, ., 4.1/6
+        assert figure in seen.text
+    (drawing,) = (given for tag, given in seen.tags if given.get("class") == "marks")
+    assert drawing["viewbox"]
+    legend = seen.text.split("Adjusted p")[-1]
+    assert all(label in legend for label in ("lrp", HOSTILE, "-1", "random"))
+
+
+def test_a_page_without_curves_holds_no_script(summary: EvaluationSummary) -> None:
+    tables = [replace(t, rows=tuple(replace(r, curve=()) for r in t.rows)) for t in summary.tables]
+    page = rendered("html", replace(summary, tables=tuple(tables)))
+    assert "script" not in {tag for tag, _ in Visible(page).tags}
+    assert "script-src" not in page and "It runs no script." in Visible(page).text
+
+
+def test_csv_holds_every_number_and_no_formula(summary: EvaluationSummary) -> None:
+    first, *rest = csv.DictReader(io.StringIO(rendered("csv", summary)))
+    assert (first["method"], first["rank"], first["best"]) == ("lrp", "1", "lrp")
+    assert float(first["mean"]) == pytest.approx(0.86 / 6)
+    assert first["difference"] == first["p"] == ""
+    assert json.loads(first["parameters"]) == {"baseline": "unk", "shares": [0.1, 0.5]}
+    hostile, number, chance = rest
+    assert hostile["method"] == f"'{HOSTILE}"
+    assert json.loads(hostile["missing_reasons"]) == {"<b>broke</b>": 1}
+    assert (hostile["items"], hostile["missing"], hostile["common_items"]) == ("5", "1", "5")
+    assert number["method"] == "-1"
+    assert float(hostile["difference"]) == pytest.approx((1.7 - 0.71) / 5)
+    # of 2^6 changes of sign two are as far from 0; of 2^5 with a difference of 0 among them four.
+    # Benjamini-Hochberg leaves the largest of three as it is, the two equal ones get 3 / 2
+    assert float(chance["p"]) == pytest.approx(2 / 64)
+    assert float(chance["p_adjusted"]) == pytest.approx(3 / 64)
+    assert float(hostile["p_adjusted"]) == float(hostile["p"]) == pytest.approx(4 / 32)
+    assert chance["kind"] == "random"
+
+
+def test_markdown_shows_names_literally(summary: EvaluationSummary) -> None:
+    text = rendered("md", summary)
+    assert "<img" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 5
+    unescaped = [line.replace("\\|", "").count("|") for line in rows]
+    assert unescaped == [8] * 5
+    assert "| lrp | 0.143 |" in text
+
+
+@pytest.fixture
+def timed(db: Database) -> EvaluationSummary:
+    """Random relevance of three draws, 0.5, 0.6 and 0.7 on average, and a prediction's seconds."""
+    values = {"lrp": [0.2] * 6, "random": [0.6] * 6}
+    found = [
+        replace(one, detail={"draws": [0.5, 0.6, 0.7]} if one.method == "random" else {})
+        for one in scores("hiding", values)
+    ]
+    found += scores("runtime", {"lrp": [0.25] * 6, "prediction": [0.125] * 6})
+    plan = plan_of(list(values), *SPECS, MetricSpec(name="runtime"))
+    return tabulate(db, stored(db, plan, found, 6))
+
+
+def test_the_spread_of_draws_and_the_time_of_a_prediction_are_shown(
+    timed: EvaluationSummary,
+) -> None:
+    page = Visible(rendered("html", timed)).text
+    assert "SD of 3 draws 0.100" in page
+    assert "Random relevance is drawn 3 times" in page
+    assert "prediction no explanation" in " ".join(page.split())
+    assert "a forward pass alone" in page
+    rows = {
+        (row["metric"], row["method"]): row
+        for row in csv.DictReader(io.StringIO(rendered("csv", timed)))
+    }
+    drawn = rows["hiding", "random"]
+    assert (drawn["draws"], float(drawn["sd_of_draws"])) == ("3", pytest.approx(0.1))
+    assert rows["hiding", "lrp"]["draws"] == ""
+    alone = rows["runtime", "prediction"]
+    assert (alone["kind"], alone["rank"], alone["mean"]) == ("prediction", "", "0.125")
+    text = rendered("md", timed)
+    assert "| random (mean of 3 draws) | 0.600 |" in text
+    assert text.count("SD of draws") == 1
+    found = json.loads(rendered("json", timed))["tables"][0]["rows"][1]
+    assert found["spread"] == pytest.approx({"draws": 3, "deviation": 0.1, "low": 0.5, "high": 0.7})
+
+
+def test_draws_that_differ_between_items_have_no_spread(db: Database) -> None:
+    found = [
+        replace(one, detail={"draws": [0.5] * (2 + place % 2)})
+        for place, one in enumerate(scores("hiding", {"random": [0.5] * 6}))
+    ]
+    summary = tabulate(db, stored(db, plan_of(["random"], *SPECS), found, 6))
+    assert summary.tables[0].rows[0].spread is None
+
+
+def test_draws_are_stored_with_a_plan(db: Database) -> None:
+    plan = plan_of(["lrp", "random"], *SPECS)
+    often = replace(plan.methods[1], draws=20)
+    for methods in (plan.methods, (plan.methods[0], often)):
+        kept = runs.get(db, stored(db, replace(plan, methods=methods), [], 6)).plan
+        assert kept.evaluation is not None
+        assert kept.evaluation.methods == methods
+
+
+def test_numbers_are_written_in_the_decimals_of_their_table() -> None:
+    assert [decimals(one) for one in (0.0, 0.5, 2.36, 123.0, 4e7)] == [2, 3, 2, 0, 0]
+    assert value(0.03, 0.5) == "0.030"
+    assert value(-0.0421) == "−0.0421"  # noqa: RUF001
+    assert value(8.3e-8) == "8.3\u00a0×\u00a010⁻⁸"  # noqa: RUF001
+    assert change(-0.017, 0.9) == "−0.017"  # noqa: RUF001
+    assert change(3e-8, 1e-7).startswith("+3")
+    assert span((0.81, 0.9)) == "0.810 to 0.900"
+    assert span(None) == ""
+
+
+def test_a_chart_names_nobody_and_takes_the_colours_of_its_page() -> None:
+    looks = [stroke(place) for place in range(15)]
+    assert len(set(looks)) == 15
+    series = [Series(x=(0.0, 1.0), y=(0.1, float(n)), stroke=one) for n, one in enumerate(looks)]
+    drawn = lines(series, x_title="share of positions shown", y_title="probability")
+    seen = Visible(drawn)
+    colours = {given.get("stroke") for _, given in seen.tags} - {None, "none"}
+    assert {one.colour for one in looks} <= colours
+    assert all(str(colour).startswith("var(--") for colour in colours)
+    assert "100%" in seen.text
+    assert "<script" not in drawn
+    assert "style=" not in drawn
+
+
+def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
+    spec = MetricSpec(name="token-overlap", params={"reference": "wordfreq:en"})
+    rarity = {"the": 0.0, "oil": 4.0, "<b>": 5.0, "game": 3.0, "bank": 2.0}
+    items = [("A", "the oil <b>"), ("A", "oil bank"), ("B", "the <b> game"), ("B", "game bank")]
+
+    def score(method: str, number: int, sign: float) -> MetricScore:
+        name, words = items[number]
+        detail = {
+            "class": name,
+            "words": words.split(),
+            "relevance": [sign * (1 + place) for place in range(len(words.split()))],
+            "rarity": [rarity[word] for word in words.split()],
+        }
+        return MetricScore(
+            item_id=f"row-{number}",
+            method=method,
+            target="predicted",
+            metric="token-overlap",
+            value=None,
+            detail=detail,
+        )
+
+    found = [score(name, n, sign) for name, sign in (("lrp", 1), ("anti", -1)) for n in range(4)]
+    one = tabulate(db, stored(db, plan_of(["lrp", "anti"], spec), found, 4))
+    (table,) = one.tables
+    rows = {row.method: row for row in table.rows}
+    # A: <b> 3 x 5, oil (2 + 1) x 4, bank 2 x 2; B: game (3 + 1) x 3, <b> 2 x 5, bank 2 x 2
+    assert [(w.class_name, w.words) for w in rows["lrp"].lists] == [
+        ("A", ("<b>", "oil", "bank")),
+        ("B", ("game", "<b>", "bank")),
+    ]
+    assert [(w.classes, w.words) for w in rows["lrp"].shared] == [(("A", "B"), ("<b>", "bank"))]
+    assert [w.scores for w in rows["lrp"].lists] == [(15.0, 12.0, 4.0), (12.0, 10.0, 4.0)]
+    assert rows["anti"].lists == () == rows["anti"].shared
+    assert rows["anti"].missing == {"fewer than two classes have words": 4}
+    stored_json = json.loads(rendered("json", one))
+    assert stored_json["tables"][0]["rows"][0]["shared"] == [
+        {"classes": ["A", "B"], "words": ["<b>", "bank"]}
+    ]
+    seen = Visible(rendered("html", one))
+    assert "b" not in {tag for tag, _ in seen.tags}
+    sizes = [given["class"] for tag, given in seen.tags if tag == "li" and "class" in given]
+    # alphabetical: <b> bank oil, <b> bank game; equal steps from 4 to 15, and from 4 to 12
+    assert sizes == ["w5", "w1", "w4", "w4", "w1", "w5"]
+    for text in ("Words by class and method", "<b>, oil, bank", "A and B", "2: <b>, bank"):
+        assert text in " ".join(seen.text.split())
+    markdown = rendered("md", one)
+    assert "- in the first 50 of A and B: &lt;b&gt;, bank" in markdown
+
+
+def test_the_script_of_charts_is_made_once_and_again_where_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import vl_convert
+
+    bundled: list[str] = []
+
+    def bundle(snippet: str) -> str:
+        bundled.append(snippet)
+        return "const e\u0301 = 1;"
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
+    monkeypatch.setenv("TRANSEXPLAIN_CACHE_DIR", str(tmp_path / "cache"))
+    made = charts.scripts.__wrapped__
+    first = made()
+    assert made() == first and len(bundled) == 1
+    (kept,) = (tmp_path / "cache").iterdir()
+    whole = kept.read_bytes()
+    for damaged in (whole[:-1], whole.replace(b"1;", b"2;"), b"\xff\n", b""):
+        kept.write_bytes(damaged)
+        assert made() == first and kept.read_bytes() == whole
+    assert len(bundled) == 5
+    monkeypatch.setenv("TRANSEXPLAIN_CACHE_DIR", str(kept))  # a file where a folder should be
+    assert made() == first and len(bundled) == 6
+
+
+# ---- reports of a real tiny evaluation, and of an audit that carries a sample's score -----------
+
+
+METRICS = ("activation", "pruning", "sparsity", "ledger-gap")
+METHODS = ("lrp", "attention-last", "random")
+
+
+def run_tiny(db: Database, folder: Path, task: Task, sample: int | None, **spec: Any) -> str:
+    path = make_audit(folder, items=12, targets=["predicted"], **spec)
+    settings = Settings(snapshot_dir=folder / "snapshots")
+    prepared = prepare_audit(
+        AuditSpec.model_validate(json.loads(path.read_text(encoding="utf-8"))), settings
+    )
+    evaluation = EvaluationPlan(
+        methods=tuple(EvaluatedMethod(label=x, method=MethodSpec(name=x)) for x in METHODS),
+        metrics=tuple(MetricSpec(name=name) for name in METRICS),
+        items=sample,
+    )
+    plan = dataclasses.replace(prepared.plan, task=task, evaluation=evaluation)
+    run_id = runs.create(db, plan, prepared.shards)
+    run_local(db, run_id, settings, model=prepared.model)
+    return run_id
+
+
+@pytest.mark.exhaustive
+def test_a_tiny_evaluation_from_run_to_reports(db: Database, tmp_path: Path) -> None:
+    summary = tabulate(db, run_tiny(db, tmp_path, "evaluation", None))
+    assert [one.metric for one in summary.tables] == list(METRICS)
+    assert summary.evaluated.measured == 12
+    activation, _, _, gap = summary.tables
+    assert activation.x == pytest.approx([share / 10 for share in range(11)])
+    for row in activation.rows:  # one item has one word, which has no order
+        assert row.items + sum(row.missing.values()) == 12
+        assert len(row.curve) == 11
+        # by the trapezoidal rule the mean of the areas is the area of the mean curve
+        area = (sum(row.curve) - (row.curve[0] + row.curve[-1]) / 2) / 10
+        assert row.mean == pytest.approx(area, abs=1e-9)
+    without = {row.method: dict(row.missing) for row in gap.rows if row.missing}
+    assert without["attention-last"] == {"the method keeps no ledger": 12}
+    for form in EVALUATION_REPORTS:
+        text = EVALUATION_REPORTS.load(form)(summary)
+        assert "attention-last" in text
+    page = Visible(EVALUATION_REPORTS.load("html")(summary))
+    assert sum(given.get("class") == "marks" for _, given in page.tags) == 2
+    assert "12 \N{MULTIPLICATION SIGN} the method keeps no ledger" in page.text
+
+
+@pytest.mark.exhaustive
+def test_an_audit_with_a_sample_says_whether_its_method_is_faithful(
+    db: Database, tmp_path: Path
+) -> None:
+    summary = summarise(db, run_tiny(db, tmp_path, "audit", 8))
+    found = summary.faithfulness
+    assert found is not None
+    assert (found.method, found.items) == ("lrp", 8)
+    assert [row.metric for row in found.rows] == list(METRICS)
+    by_metric = {row.metric: row for row in found.rows}
+    assert by_metric["sparsity"].beats is by_metric["ledger-gap"].beats is None
+    assert by_metric["activation"].beats is not None
+    page = Visible(REPORTS.load("html")(summary)).text
+    assert "Is the method faithful here?" in page
+    assert "Measured on 8 texts of this audit" in page
+    assert "On a sample of 8 texts, lrp beats a random ranking on" in page
+    data = json.loads(REPORTS.load("json")(summary))
+    assert data["faithfulness"]["rows"][0]["mean"] == found.rows[0].mean
+
+
+@pytest.mark.exhaustive
+def test_the_comparison_with_random_by_hand(db: Database) -> None:
+    plan = plan_of(
+        ["lrp", "random"], MetricSpec(name="comprehensiveness"), MetricSpec(name="sufficiency")
+    )
+    own = [0.5 + 0.01 * n for n in range(8)]
+    given = [
+        *scores("comprehensiveness", {"lrp": own, "random": [0.3] * 8}),
+        *scores("sufficiency", {"lrp": [0.6] * 7 + ["one position"], "random": [0.2, 1.0] * 4}),
+    ]
+    summary = summarise(db, stored(db, plan, given, 8, task="audit"))
+    assert summary.faithfulness is not None
+    first, second = summary.faithfulness.rows
+    assert (first.mean, first.random) == pytest.approx((0.535, 0.3))
+    assert first.difference == pytest.approx(0.235)
+    # 2 of 2^8 changes of sign, times two rows
+    assert first.p == pytest.approx(4 / 256)
+    assert first.beats is True
+    # seven common items: 0.4 four times and -0.4 three times; every change of sign is as far
+    assert (second.common, second.missing) == (7, 1)
+    assert second.difference == pytest.approx(0.4 / 7)
+    assert second.p == pytest.approx(1.0)
+    assert second.beats is False
+    assert summary.headline[-1].kind == "problem"
+    assert "on 1 of 2 measures of faithfulness" in summary.headline[-1].text
+    assert "it does not beyond chance on Sufficiency (AOPC)" in summary.headline[-1].text

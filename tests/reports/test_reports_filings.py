@@ -100,22 +100,6 @@ def test_a_ratio_that_is_low_beyond_chance_is_a_problem_of_the_headline(db: Data
     assert "the lowest is 0.667 (f, 50.0\u00a0% of 4 selected), 1 of 2 is below 0.8" in line.text
 
 
-def test_missing_parts_of_a_published_summary_are_stated(db: Database) -> None:
-    bare = ImpactPlan(favourable=("positive",), sex="who", exclude_below=0.1)
-    people = [({"who": "f"}, 40, 20), ({"who": "m"}, 40, 20), ({"who": "x"}, 1, 0)]
-    summary = run_of(db, people, impact=bare)
-    assert impact_in(summary).missing == (
-        "categories of ethnicity, and so the intersections (groups.impact.ethnicity)",
-        "the source of the data (groups.impact.data_source)",
-        "the day or period of the data (groups.impact.data_date)",
-        "since when the model is in use (groups.impact.in_use_since)",
-        "why small categories are left out (groups.impact.exclusion_reason)",
-    )
-    shown = Visible(render_html(summary)).text
-    assert "A published summary also needs: categories of ethnicity" in shown
-    assert "No reason was given." in shown
-
-
 def test_the_page_and_the_document_have_both(db: Database) -> None:
     people = [({"who": HOSTILE, "from": "a"}, 20, 3), ({"who": "m", "from": "a"}, 20, 10)]
     summary = run_of(db, people, scenario=(FULL, Scenario(harm=HOSTILE)))
@@ -143,13 +127,6 @@ def test_a_review_date_that_had_passed_is_a_problem(db: Database) -> None:
     assert [one.text for one in summary.headline if "scenario" in one.text] == [
         "A bias scenario was to be reviewed by 2020-02-29, before this run: Women are refused"
     ]
-
-
-def test_without_either_there_is_no_section(db: Database) -> None:
-    summary = run_of(db, [({"who": "f"}, 4, 2)], impact=None)
-    assert not {"impact", "scenarios"} & summary.sections.keys()
-    page = render_html(summary)
-    assert 'id="impact"' not in page and 'id="scenarios"' not in page
 
 
 def test_before_an_item_is_explained_there_are_no_rates(db: Database) -> None:
@@ -223,15 +200,3 @@ def test_several_classes_each_have_their_tables(db: Database) -> None:
     assert [row.selected for row in positive.tables[0].rows] == [4, 8]
     assert [row.selected for row in negative.tables[0].rows] == [6, 2]
     assert len([one for one in summary.headline if one.text.startswith("Impact")]) == 2
-
-
-def test_where_there_is_no_ratio_the_headline_says_why(db: Database) -> None:
-    nobody = run_of(db, [({"who": "f"}, 12, 0), ({"who": "m"}, 12, 0)])
-    sentence = "No category has an impact ratio for positive: "
-    assert [one.text for one in nobody.headline if one.text.startswith(sentence)] == [
-        f"{sentence}nobody was selected."
-    ]
-    few = redacted(run_of(db, [({"who": "f"}, 12, 4), ({"who": "m"}, 12, 8)]), 10)
-    assert [one.text for one in few.headline if one.text.startswith(sentence)] == [
-        f"{sentence}too few people to publish one."
-    ]

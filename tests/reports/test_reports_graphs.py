@@ -10,13 +10,7 @@ from toy_graphs import Graphormer, graphormer_item, toy
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.reports.graph_drawing import (
-    GraphShape,
-    layout,
-    node_link,
-    shape_of,
-    stress_of,
-)
+from transexplain.reports.graph_drawing import GraphShape, layout, node_link, shape_of, stress_of
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.tokens import Token
 

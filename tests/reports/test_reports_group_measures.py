@@ -69,13 +69,6 @@ def test_words_as_frequent_are_shown(db: Database) -> None:
     assert row["background"]["entities"] == 6
 
 
-@pytest.mark.exhaustive
-def test_no_word_is_as_frequent(db: Database) -> None:
-    found = summarise(db, biased_run(db))
-    assert [row.background for row in groups_in(found).rows] == [None, None]
-    assert "12 words" not in seen(render_html(found))
-
-
 def split_run(db: Database) -> str:
     """Anns raise `positive` only where the text is good; names of either kind in both."""
     draw = random.Random(1)
@@ -139,16 +132,6 @@ def test_dropped_terms_by_group() -> None:
     assert dropped_by_group({}) == ()
 
 
-@pytest.mark.exhaustive
-def test_dropped_terms_are_shown(db: Database) -> None:
-    found = summarise(db, biased_run(db))
-    assert "Which words were left out" not in seen(render_html(found))
-    reported = replace(groups_in(found), dropped=dropped_by_group({("anns", "<b>Will"): 1_200}))
-    text = seen(render_html(replace(found, groups=reported)))
-    assert "Which words were left out" in text
-    assert "anns: 1,200 (<b>Will 1,200)" in text
-
-
 def sparsities(count: int) -> tuple[MetricScore, ...]:
     return tuple(
         MetricScore(
@@ -185,12 +168,6 @@ def test_gaps_of_the_totals_are_those_of_the_rows(db: Database) -> None:
     for row in found:
         group = ALL if row.group == ALL_ITEMS else row.group
         assert row.gap == pytest.approx(mean_gaps(db, run.id)[group].mean, rel=1e-12)
-
-
-def test_the_reference_comes_first(db: Database) -> None:
-    run_id = biased_run(db, reference="bobs")
-    found = quality_by_group(db, runs.get(db, run_id), merged(db, run_id).gaps)
-    assert [row.group for row in found] == ["bobs", "anns"]
 
 
 def test_without_ledgers_or_mentions_there_is_no_quality(db: Database) -> None:

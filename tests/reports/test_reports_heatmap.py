@@ -2,7 +2,10 @@
 
 import base64
 import io
+import re
+from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from transexplain.errors import ConfigurationError
+from transexplain.reports.forest import axis_around, axis_of, box, scale, strip
 from transexplain.reports.heatmap import (
     PALETTES,
     colour,
@@ -19,8 +23,10 @@ from transexplain.reports.heatmap import (
     overlay,
     resized,
     segments,
+    table,
     tile,
 )
+from transexplain.types.findings import GroupStatistic, Quantiles
 
 GREY = Image.new("RGB", (40, 30), (128, 128, 128))
 
@@ -46,23 +52,12 @@ def test_positive_is_red_and_negative_blue_on_grey() -> None:
     assert left[0] > 128 > left[2] and right[2] > 128 > right[0]
 
 
-def test_green_red_makes_positive_green() -> None:
-    drawn = pixels(overlay(GREY, np.array([[1.0, -1.0]]), palette="green-red"))
-    assert np.argmax(drawn[15, 2]) == 1 and np.argmax(drawn[15, -3]) == 0
-
-
 def test_upsampling_is_bilinear() -> None:
     white = Image.new("RGB", (64, 64), "white")
     away = 255 - pixels(overlay(white, np.array([[0.0, 1.0]]), alpha=0.0))[32, :, 2]
     assert away[:16].max() == 0  # flat up to the first centre
     assert (np.diff(away) >= 0).all() and away[-1] > 180
     assert len(set(away[16:48].tolist())) > 25  # a ramp, not a step
-
-
-def test_stronger_relevance_covers_more() -> None:
-    grid = np.array([[0.2, 0.5, 1.0]])
-    covered = np.abs(pixels(overlay(Image.new("RGB", (90, 30)), grid)) - 0).sum(axis=-1)[15]
-    assert covered[2] < covered[45] < covered[-3]
 
 
 @pytest.mark.parametrize("solid", [True, False])
@@ -146,37 +141,30 @@ def test_transparent_parts_lie_on_white() -> None:
     assert (pixels(overlay(np.zeros((4, 4, 4), np.uint8), np.zeros((1, 1)))) == 255).all()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
-    with pytest.raises(ConfigurationError, match="NaN or infinity"):
-        overlay(GREY, np.array([[0.0, bad]]))
+ONE = np.ones((1, 1))
+REFUSED: list[tuple[Any, Any, dict[str, float], str]] = [
+    *((GREY, np.array([[0.0, bad]]), {}, "NaN or infinity") for bad in (np.nan, np.inf, -np.inf)),
+    *((GREY, np.zeros(shape), {}, r"\(rows, cols\)") for shape in ((3,), (2, 2, 1), (0, 4))),
+    *((GREY, ONE, {"alpha": alpha}, "alpha") for alpha in (-0.1, 1.1, np.nan)),
+    *((GREY, ONE, {"scale": scale}, "scale") for scale in (-1.0, np.nan, np.inf)),
+    *(
+        (array, ONE, {}, "picture")
+        for array in (
+            np.full((4, 4, 3), -1.5),
+            np.full((4, 4, 3), 300),
+            np.zeros((4, 4, 2)),
+            np.zeros((0, 4, 3)),
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 2, 1), (0, 4)])
-def test_relevance_of_a_wrong_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigurationError, match=r"\(rows, cols\)"):
-        overlay(GREY, np.zeros(shape))
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
-def test_alpha_outside_0_to_1_is_refused(alpha: float) -> None:
-    with pytest.raises(ConfigurationError, match="alpha"):
-        overlay(GREY, np.ones((1, 1)), alpha=alpha)
-
-
-@pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
-def test_a_scale_that_is_no_positive_number_is_refused(scale: float) -> None:
-    with pytest.raises(ConfigurationError, match="scale"):
-        overlay(GREY, np.ones((1, 1)), scale=scale)
-
-
-@pytest.mark.parametrize(
-    "array",
-    [np.full((4, 4, 3), -1.5), np.full((4, 4, 3), 300), np.zeros((4, 4, 2)), np.zeros((0, 4, 3))],
-)
-def test_arrays_that_are_no_pictures_are_refused(array: np.ndarray) -> None:
-    with pytest.raises(ConfigurationError, match="picture"):
-        overlay(array, np.zeros((1, 1)))
+@pytest.mark.parametrize(("picture", "grid", "options", "named"), REFUSED)
+def test_what_cannot_be_drawn_is_refused(
+    picture: Any, grid: np.ndarray, options: dict[str, float], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        overlay(picture, grid, **options)
 
 
 @given(
@@ -270,3 +258,150 @@ def test_segments_that_do_not_fit_are_refused(
 def test_alpha_of_segments_is_checked() -> None:
     with pytest.raises(ConfigurationError, match="alpha"):
         segments(np.zeros(2), PARTS, alpha=1.5)
+
+
+# ---- diverging palettes -------------------------------------------------------------------------
+
+
+def lab(palette: str) -> np.ndarray:
+    return cv2.cvtColor((table(palette)[None] / 255.0).astype(np.float32), cv2.COLOR_RGB2Lab)[0]
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+def test_both_arms_have_the_same_lightness_and_darken_with_strength(palette: str) -> None:
+    lightness = lab(palette)[:, 0]
+    assert np.abs(lightness - lightness[::-1]).max() < 1.0  # of 100
+    assert (np.diff(lightness[128:]) < 0.15).all()
+    assert lightness[128] > 95 and lightness[0] < 50
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+def test_zero_has_no_hue_and_the_ends_do(palette: str) -> None:
+    chroma = np.hypot(lab(palette)[:, 1], lab(palette)[:, 2])
+    assert chroma[128] < 1.0
+    assert chroma[0] > 40 and chroma[256] > 40
+
+
+def test_positive_is_red_or_green_and_negative_the_other_end() -> None:
+    assert np.argmax(colour(1.0, "blue-red")) == 0
+    assert np.argmax(colour(-1.0, "blue-red")) == 2
+    assert np.argmax(colour(1.0, "green-red")) == 1
+    assert np.argmax(colour(-1.0, "green-red")) == 0
+
+
+def deuteranope(rgb: tuple[int, int, int]) -> np.ndarray:
+    """How a viewer without M cones sees a colour (Vienot 1999), in CIELAB."""
+    linear = (np.asarray(rgb) / 255.0) ** 2.2
+    to_lms = np.array(
+        [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
+    )
+    lms = to_lms @ linear
+    lms[1] = 0.494207 * lms[0] + 1.24827 * lms[2]
+    seen = np.clip(np.linalg.inv(to_lms) @ lms, 0, 1) ** (1 / 2.2)
+    return cv2.cvtColor(seen[None, None].astype(np.float32), cv2.COLOR_RGB2Lab)[0, 0]
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.6, 1.0])
+def test_signs_differ_without_green_cones_in_blue_red(strength: float) -> None:
+    apart = deuteranope(colour(strength, "blue-red")) - deuteranope(colour(-strength, "blue-red"))
+    assert np.linalg.norm(apart) > 20  # 2 is just noticeable
+
+
+def test_values_outside_take_the_end() -> None:
+    assert colour(9.0) == colour(1.0)
+    assert colour(-9.0) == colour(-1.0)
+
+
+def test_an_unknown_palette_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"jet.*green-red"):
+        table("jet")
+
+
+# ---- the forest plot puts numbers where they belong ---------------------------------------------
+
+
+def row(
+    difference: float | None, interval: tuple[float, float] | None, **changes: Any
+) -> GroupStatistic:
+    values: dict[str, Any] = {
+        "group": "g",
+        "target": "t",
+        "class_name": "c",
+        "mentions": 9,
+        "documents": 9,
+        "entities": 9,
+        "mean": 0.0,
+        "entity_mean": 0.0,
+        "interval": None,
+        "difference": difference,
+        "difference_interval": interval,
+        "reference": "all other groups",
+        "positive": 0.5,
+    }
+    return GroupStatistic(**(values | changes))
+
+
+def percent(svg: str, pattern: str) -> list[float]:
+    return [float(found) for found in re.findall(pattern, svg)]
+
+
+def test_dot_and_interval_stand_at_their_values() -> None:
+    one = row(0.5, (0.25, 0.75))
+    axis = axis_of([one], 0.1)
+    drawn = str(strip(one, axis))
+    (dot,) = percent(drawn, r'cx="([\d.]+)%"')
+    (left,) = percent(drawn, r'fp-interval" x1="([\d.]+)%"')
+    (right,) = percent(drawn, r'fp-interval" x1="[\d.]+%" x2="([\d.]+)%"')
+    assert 50 < left < dot < right <= 96
+    assert dot - left == pytest.approx(right - dot, abs=0.02)
+    assert axis.place(0.0) == 50.0 and "difference 0.50" in drawn
+
+
+def test_an_interval_wider_than_the_plot_gets_an_arrow() -> None:
+    wide, narrow = row(0.1, (-90.0, 90.2)), row(-0.3, (-0.4, -0.2))
+    axis = axis_of([wide, narrow], 0.1)
+    assert axis.limit < 2.0  # one lost row does not squeeze the others
+    assert str(strip(wide, axis)).count("fp-arrow") == 2
+    assert "fp-arrow" not in str(strip(narrow, axis))
+
+
+def test_a_row_without_interval_shows_the_ground_alone() -> None:
+    one = row(None, None)
+    drawn = str(strip(one, axis_of([one], 0.1)))
+    assert "fp-band" in drawn and "circle" not in drawn
+
+
+def test_flagged_rows_take_the_colour_of_their_sign() -> None:
+    down = row(-0.5, (-0.6, -0.4), verdict="difference")
+    assert "fp-flagged fp-neg" in str(strip(down, axis_of([down], 0.1)))
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e6)), max_size=5),
+    st.floats(0.0, 1e3),
+)
+def test_any_numbers_give_an_axis_with_few_ticks(
+    pairs: list[tuple[float, float]], practical: float
+) -> None:
+    rows = [row(middle, (middle - half, middle + half)) for middle, half in pairs]
+    axis = axis_of(rows, practical)
+    assert 3 <= len(axis.ticks()) <= 5 and 0.0 in axis.ticks()
+    for place in percent(
+        str(scale(axis)) + "".join(str(strip(r, axis)) for r in rows), r'="([\d.]+)%"'
+    ):
+        assert 0.0 <= place <= 100.0
+
+
+def test_a_box_shows_the_five_quantiles() -> None:
+    spread = Quantiles(low=-1.0, lower=-0.25, median=0.0, upper=0.5, high=0.75)
+    axis = axis_around([-1.0, 0.75])
+    drawn = str(box(spread, axis))
+    left = percent(drawn, r'fp-box" x="([\d.]+)%')[0]
+    width = percent(drawn, r'fp-box" x="[\d.]+%" width="([\d.]+)%')[0]
+    assert (left, left + width) == pytest.approx((axis.place(-0.25), axis.place(0.5)))
+    assert percent(drawn, r'fp-interval" x1="([\d.]+)%') == [axis.place(-1.0)]
+    assert percent(drawn, r'fp-interval" x1="[\d.]+%" x2="([\d.]+)%') == [axis.place(0.75)]
+    assert percent(drawn, r'fp-median" x1="([\d.]+)%') == [50.0]
+    assert "median 0.00, half of the mentions within \N{MINUS SIGN}0.25 to 0.50" in drawn
+    flat = Quantiles(low=0.5, lower=0.5, median=0.5, upper=0.5, high=0.5)
+    assert percent(str(box(flat, axis)), r'fp-box" x="[\d.]+%" width="([\d.]+)%') == [0.4], "seen"

@@ -1,32 +1,32 @@
 """The HTML report: complete in itself, nothing in it can act, every name is text."""
 
 import base64
+import csv
 import hashlib
 import io
 import re
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gallery import Gallery
 from PIL import Image
-from report_samples import Visible, biased_run, explained_text, stored_run, write_picture
-from test_reports_summary import image_run
+from report_samples import ANNS, BOBS, Visible, explained_text, image_run, stored_run, write_picture
 
-from transexplain.reports import REPORTS
-from transexplain.reports.page import script
-from transexplain.reports.report_formats import render_html
+from transexplain.reports.coloured_text import MentionMark, marked_html
+from transexplain.reports.exports.export_run import export
+from transexplain.reports.page import code, prose, script
+from transexplain.reports.report_formats import document, render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import ModelRef
+from transexplain.types.words import Span
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 ALLOWED_URLS = ("data:image/png;base64,", "data:image/jpeg;base64,")
-
-
-def page(db: Database) -> str:
-    return render_html(summarise(db, biased_run(db)))
 
 
 def pictures(document: str) -> list[np.ndarray]:
@@ -50,9 +50,9 @@ def without_script(document: str) -> str:
 
 @pytest.mark.exhaustive
 def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_script(
-    db: Database,
+    gallery: Gallery,
 ) -> None:
-    tags = Visible(page(db)).tags
+    tags = Visible(gallery.page("biased")).tags
     policies = [
         attributes["content"]
         for tag, attributes in tags
@@ -60,7 +60,7 @@ def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_scri
     ]
     digests = [
         base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
-        for one in scripts(page(db))
+        for one in scripts(gallery.page("biased"))
     ]
     assert len(digests) == 3  # the page's own, Vega, and what draws with it
     allowed = " ".join(f"'sha256-{one}'" for one in digests)
@@ -72,8 +72,8 @@ def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_scri
     assert names.index("meta") < names.index("style")
 
 
-def test_nothing_is_loaded_from_anywhere(db: Database) -> None:
-    document = without_script(page(db))
+def test_nothing_is_loaded_from_anywhere(gallery: Gallery) -> None:
+    document = without_script(gallery.page("biased"))
     assert not re.search(r"https?:|//[a-z]|@import|url\(", document)
     for tag, attributes in Visible(document).tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "form", "base"}
@@ -83,8 +83,8 @@ def test_nothing_is_loaded_from_anywhere(db: Database) -> None:
                 assert str(attributes[name]).startswith(("#", *ALLOWED_URLS))
 
 
-def test_links_lead_to_sections_that_exist(db: Database) -> None:
-    tags = Visible(page(db)).tags
+def test_links_lead_to_sections_that_exist(gallery: Gallery) -> None:
+    tags = Visible(gallery.page("biased")).tags
     ids = {attributes["id"] for _, attributes in tags if "id" in attributes}
     links = {str(a["href"]).removeprefix("#") for tag, a in tags if tag == "a"}
     assert links and links <= ids
@@ -118,12 +118,12 @@ def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
 
 
 @pytest.mark.exhaustive
-def test_tags_are_balanced(db: Database, tmp_path: Path) -> None:
+def test_tags_are_balanced(gallery: Gallery, db: Database, tmp_path: Path) -> None:
     void = {"meta", "img", "input", "br", "wbr"}
     closed_itself = {"rect", "line", "circle", "path"}
-    for document in (page(db), render_html(summarise(db, image_run(db, tmp_path)))):
+    for page in (gallery.page("biased"), render_html(summarise(db, image_run(db, tmp_path)))):
         stack = []
-        body = re.sub(r"<style>.*?</style>", "", without_script(document), flags=re.DOTALL)
+        body = re.sub(r"<style>.*?</style>", "", without_script(page), flags=re.DOTALL)
         for closing, tag in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b", body):
             if closing:
                 assert stack.pop() == tag
@@ -132,46 +132,10 @@ def test_tags_are_balanced(db: Database, tmp_path: Path) -> None:
         assert stack == []
 
 
-def test_the_findings_are_there(db: Database) -> None:
-    text = Visible(page(db)).text
-    for expected in (
-        "mentions of anns add 0.49 logit more to positive",
-        "36 of 38 texts were explained",
-        "accuracy 1.000",
-        "models/m",
-        "f" * 64,
-        "d" * 64,
-        "empty-text",
-        "The ledgers close for every explanation",
-        "Ava was good today",
-        "places",
-    ):
-        assert expected in text, expected
-    shown = re.sub(r"<(script|style)\b.*?</\1>", "", page(db), flags=re.DOTALL)
-    pieces = Visible(shown).pieces  # a cell begins without a space; a sentence must not
-    assert not [one for one in pieces if re.search(r"[a-z]\.[A-Z][a-z]", one)]
-
-
-def test_the_group_table_draws_its_intervals(db: Database) -> None:
-    document = page(db)
-    assert document.count("fp-dot") - document.count(".fp-dot") >= 2
-    assert "fp-flagged fp-pos" in document
-
-
-def test_the_script_makes_no_markup_of_texts_and_loads_nothing(db: Database) -> None:
-    ours, _, drawing = scripts(page(db))
+def test_the_script_makes_no_markup_of_texts_and_loads_nothing(gallery: Gallery) -> None:
+    ours, _, drawing = scripts(gallery.page("biased"))
     for text in (ours, drawing):
         assert not re.search(r"[nr]HTML|insertAdjacent|eval|Function\(|fetch|https?:", text)
-
-
-@pytest.mark.exhaustive
-def test_controls_are_not_shown_without_the_script(db: Database) -> None:
-    controls = [
-        a
-        for _, a in Visible(page(db)).tags
-        if a.get("class") in ("find", "class-switch", "count small soft")
-    ]
-    assert len(controls) == 3 and all("hidden" in one for one in controls)
 
 
 def test_a_script_that_would_end_its_element_is_refused(
@@ -184,8 +148,8 @@ def test_a_script_that_would_end_its_element_is_refused(
         script("bad.js")
 
 
-def test_texts_are_shown_on_both_scales(db: Database) -> None:
-    document = page(db)
+def test_texts_are_shown_on_both_scales(gallery: Gallery) -> None:
+    document = gallery.page("biased")
     shown = Visible(document).tags
     texts = [attributes for tag, attributes in shown if attributes.get("class") == "tx"]
     assert len(texts) == 36  # each once: the style draws it on either scale
@@ -245,8 +209,132 @@ def test_odd_characters_can_be_written_to_a_file(db: Database, tmp_path: Path) -
     assert "a\ufffdb" in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.exhaustive
-def test_every_registered_format_renders(db: Database) -> None:
-    summary = summarise(db, biased_run(db))
-    for name in REPORTS:
-        assert len(REPORTS.load(name)(summary)) > 1_000
+# ---- readability --------------------------------------------------------------------------------
+
+
+MOST_FOLDED = 10
+
+
+@pytest.fixture
+def page(gallery: Gallery) -> str:
+    return gallery.page("biased")
+
+
+def sheets() -> dict[str, str]:
+    folder = files("transexplain.reports").joinpath("templates")
+    return {
+        one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".css")
+    }
+
+
+def test_nothing_is_folded_away_and_little_can_be(page: str) -> None:
+    folded = re.findall(r"<details[^>]*>", page)
+    assert 0 < len(folded) <= MOST_FOLDED
+    assert all(" open" in one for one in folded)
+
+
+def test_red_and_blue_mean_raising_and_lowering_only() -> None:
+    """No other colour of a page is near them: in hue they are at 0 to 20 and 190 to 230 degrees."""
+    found = "".join(sheets().values())
+    taken = dict(re.findall(r"--(pos|neg|pos-soft|neg-soft):(#[0-9a-f]{6})", found))
+    assert set(taken) == {"pos", "neg", "pos-soft", "neg-soft"}
+    others = {
+        (name, value)
+        for name, value in re.findall(r"--([a-z0-9-]+):(#[0-9a-f]{6})", found)
+        if name not in taken
+    }
+    assert len(others) > 20
+    near = [one for one in others if _is_red_or_blue(one[1])]
+    assert near == []
+
+
+def _is_red_or_blue(value: str) -> bool:
+    red, green, blue = (int(value[at : at + 2], 16) for at in (1, 3, 5))
+    most, least = max(red, green, blue), min(red, green, blue)
+    if most - least < 40:
+        return False  # grey
+    if most == red:
+        hue = 60 * ((green - blue) / (most - least)) % 360
+    elif most == green:
+        hue = 60 * ((blue - red) / (most - least) + 2)
+    else:
+        hue = 60 * ((red - green) / (most - least) + 4)
+    return hue < 20 or hue > 345 or 190 < hue < 230
+
+
+def test_examples_mark_each_entity_with_its_group(page: str) -> None:
+    shown = re.search(r'<article class="item" data-id="row-1".*?</article>', page, re.DOTALL)
+    assert shown
+    marked = re.search(r'<span class="mention" data-group="anns">(.*?)</span></span>', shown[0])
+    assert marked and re.sub(r"<[^>]*>", "", marked[1]) in ANNS
+    assert "mentions <bdi>anns</bdi>" in shown[0]
+
+
+def test_a_mention_may_cut_words_and_ends_where_reading_ends() -> None:
+    text = "so Anne-Marie said"
+    spans = [Span(start=3, end=14, relevance=1.0), Span(start=15, end=18, relevance=-0.5)]
+    marks = (
+        MentionMark(start=3, end=7, entity="anne", groups=("women", "<b>")),
+        MentionMark(start=8, end=18, entity="marie", groups=("women",)),
+    )
+    found = marked_html(text, spans, scale=1.0, mentions=marks)
+    assert Visible(found).text == text
+    assert 'data-group="women, &lt;b&gt;"' in found
+    assert 'data-group="marie: women"' in found, "it is spelled otherwise here"
+    assert found.count("<span") == found.count("</span>")
+    cut = marked_html(text, spans, scale=1.0, unread_from=10, mentions=marks)
+    assert cut.count("<span") == cut.count("</span>")
+    assert Visible(cut).text == text
+
+
+def test_marks_of_a_group_of_whole_items_and_of_overlaps(db: Database) -> None:
+    explained = [explained_text(n, "Ann Lee was good", "positive") for n in range(6)]
+    groups = (
+        EntityGroup(name="full", terms=("Ann Lee",)),
+        EntityGroup(name="first", terms=("Ann",)),
+        EntityGroup(name="both", terms=("Ann Lee",)),
+    )
+    summary = summarise(db, stored_run(db, explained, groups=groups))
+    marks = {one.mentions for one in summary.gallery.items}
+    assert marks == {
+        (MentionMark(start=0, end=7, entity="Ann Lee", groups=("both", "full")),),
+    }
+
+
+def test_notes_of_a_page_hold_no_markdown(page: str) -> None:
+    notes = page[page.index('<ul class="notes">') :]
+    notes = Visible(notes[: notes.index("</ul>")]).text
+    assert "The mention" in notes
+    assert "*" not in notes and "`" not in notes
+
+
+def test_prose_sets_code_and_emphasis_and_escapes_the_rest() -> None:
+    assert prose("`a<b` and *c* of 2*3*4") == "<code>a&lt;b</code> and <em>c</em> of 2*3*4"
+    assert code("`a` and *c*") == "<code>a</code> and *c*"
+
+
+def test_a_reference_is_one_and_a_small_group_suppressed_in_every_form(
+    db: Database, tmp_path: Path
+) -> None:
+    explained = [
+        explained_text(n, f"{(*ANNS, *BOBS, 'Zoe')[n % 13]} was good", "positive")
+        for n in range(39)
+    ]
+    groups = [
+        EntityGroup(name=name, terms=terms)
+        for name, terms in {"anns": ANNS, "bobs": BOBS, "zoes": ("Zoe",)}.items()
+    ]
+    run = stored_run(db, explained, groups=groups, reference="bobs")
+    summary = summarise(db, run)
+    printed = {row["group"]: row["verdict"] for row in document(summary)["groups"]["rows"]}
+    assert printed == {"anns": printed["anns"], "bobs": "reference", "zoes": "suppressed"}
+    assert printed["anns"] in ("difference", "equivalent", "inconclusive")
+    export(db, run, "csv", tmp_path / "tables")
+    with (tmp_path / "tables" / "groups.csv").open(encoding="utf-8", newline="") as table:
+        assert {row["group"]: row["verdict"] for row in csv.DictReader(table)} == printed
+    shown = re.findall(
+        r'c-group"><bdi>(\w+)</bdi>.*?c-verdict"><span class="tag[^>]*>([a-z ]+)</span>',
+        render_html(summary),
+        re.DOTALL,
+    )
+    assert dict(shown) == printed

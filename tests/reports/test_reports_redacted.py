@@ -5,8 +5,8 @@ from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
 import pytest
+from gallery import Gallery
 from jsonschema import Draft202012Validator
-from report_samples import biased_run
 
 from transexplain.analysis.groups.intervals import Rate
 from transexplain.errors import ConfigurationError
@@ -16,13 +16,12 @@ from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_answers import _large
 from transexplain.reports.sections.item_fates import Confusion, FailureExample, FailureKind
-from transexplain.reports.summary import redacted, rules, summarise
-from transexplain.store.database import Database
+from transexplain.reports.summary import redacted, rules
 
 
 @pytest.fixture
-def summary(db: Database) -> Summary:
-    found = summarise(db, biased_run(db))
+def summary(gallery: Gallery) -> Summary:
+    found = gallery.summary("biased")
     failures = (
         FailureKind(
             kind="empty-text", count=40, examples=(FailureExample(item_id="id-77", message="m-88"),)

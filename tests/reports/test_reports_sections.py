@@ -4,7 +4,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
+from gallery import Gallery
+from report_samples import (
+    ANNS,
+    BOBS,
+    CLASSES,
+    WORTH,
+    Visible,
+    biased_run,
+    explained_text,
+    stored_run,
+    swapped,
+)
+from sqlalchemy import delete
 
 from transexplain.analysis.groups.group_verdicts import Mentioned, Outcomes
 from transexplain.analysis.groups.matching_sheet import precisions
@@ -15,11 +27,14 @@ from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.measured_faithfulness import Conservation
+from transexplain.reports.sections.previous_run import gone, newly
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise
+from transexplain.store import runs
 from transexplain.store.database import Database
+from transexplain.store.schema import run
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import MethodSpec, ModelRef
+from transexplain.types.plans import DatasetRef, MethodSpec, ModelRef
 
 
 def biased(db: Database, **changes: Any) -> Summary:
@@ -53,14 +68,6 @@ def with_verdicts(summary: Summary, *states: States) -> Summary:
     )
     counts = replace(summary.counts, total=36)  # nothing failed
     return replace(summary, counts=counts, groups=replace(groups, verdicts=verdicts))
-
-
-def test_a_planted_bias_is_the_verdict_in_probability(db: Database) -> None:
-    found = biased(db).verdict
-    assert found is not None and found.kind == "flagged"
-    assert found.text.startswith("The mention changes the prediction. ")
-    assert "by one of anns raises the probability of positive by 9.6 points" in found.text
-    assert "logit" not in found.text
 
 
 @pytest.mark.parametrize(
@@ -116,18 +123,6 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert nothing.text == "Nothing was explained, so there is no result."
 
 
-def test_what_was_not_tested_is_listed_with_a_remedy(db: Database) -> None:
-    found = {one.what: one for one in biased(db).untested}
-    assert found["Items without an explanation"].why == "2 of 38: 2 failed."
-    assert found["Groups that no item mentions"].why == "Never mentioned: places."
-    assert "Another name, another prediction" not in found
-    unswapped = {one.what: one for one in biased(db, checked=ControlResults()).untested}
-    assert unswapped["Another name, another prediction"].remedy == "groups.check: 100"
-    assert found["What speaks for negative"].remedy == "targets: all"
-    assert found["Whether explanations are faithful"].remedy == "evaluation: {items: 32}"
-    assert "Accuracy and errors" not in found
-
-
 def test_a_contrast_explains_both_of_its_classes(db: Database) -> None:
     outcome, one = explained_text(0, "good", "positive")
     contrast = replace(one, target="contrast:positive-negative", class_name="positive-negative")
@@ -154,13 +149,6 @@ def test_what_was_tested_is_not_listed(db: Database) -> None:
         "Items without an explanation",
         "The ends of long texts",
     }
-
-
-def test_labels_that_are_no_class_are_listed_as_untested(db: Database) -> None:
-    labels = ["positive", None, "negative"]
-    run = stored_run(db, [explained_text(n, "good", label) for n, label in enumerate(labels)])
-    found = {one.what: one.why for one in summarise(db, run).untested}
-    assert found["Accuracy on 1 text"] == "They have no label that is a class of the model."
 
 
 def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
@@ -211,24 +199,6 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     assert "Nobody has checked" in Visible(render_html(biased(db))).text
 
 
-@pytest.mark.exhaustive
-def test_a_report_shows_its_manifest_without_shards(db: Database) -> None:
-    found = biased(db).provenance
-    assert found is not None
-    assert (found.shards, found.attempts, found.workers) == (6, 6, 1)
-    assert dict(found.software)["transexplain"]
-    text = Visible(render_html(biased(db))).text
-    assert "6 shards in 6 attempts by 1 worker" in text
-    assert "transexplain verify" in text
-
-
-def test_every_section_is_linked_and_there(db: Database) -> None:
-    document = render_html(biased(db, sensitivity=0.9))
-    for name in ("untested", "data", "evidence", "classes", "groups", "examples", "manifest"):
-        assert f'href="#{name}"' in document and f'<section id="{name}"' in document
-    assert 'class="verdict verdict-flagged"' in document
-
-
 def test_names_in_the_new_sections_are_escaped(db: Database) -> None:
     attack = "<img src=x onerror=alert(1)>"
     run = stored_run(
@@ -255,3 +225,109 @@ def test_names_in_the_new_sections_are_escaped(db: Database) -> None:
 )
 def test_folders_of_the_machine_are_not_shown(source: str, shown: str) -> None:
     assert short(source) == shown
+
+
+# ---- a run beside the one before ----------------------------------------------------------------
+
+
+@pytest.fixture
+def before(db: Database, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run of another model, to which `bad` is good and Bobs matter as much as Anns do now."""
+    with monkeypatch.context() as patch:
+        for name in ANNS:
+            patch.setitem(WORTH, name, 0.0)
+        for name in BOBS:
+            patch.setitem(WORTH, name, 0.9)
+        patch.setitem(WORTH, "bad", 1.0)
+        return biased_run(db, model=ModelRef(source="m", classes=CLASSES, digest="e" * 64))
+
+
+def test_two_runs_side_by_side(gallery: Gallery) -> None:
+    found = gallery.summary("compared")
+    previous = found.previous
+    assert previous is not None
+    assert previous.run_id == gallery["compared"].runs[0]
+    assert (previous.model_changed, previous.data_changed, previous.method_changed) == (
+        True,
+        False,
+        False,
+    )
+    assert (previous.common, previous.other_prediction) == (36, 12), "the texts with `bad`"
+    assert previous.counts.accuracy == pytest.approx(24 / 36)
+    changes = {one.group: one for one in previous.groups}
+    assert changes["anns"].before == pytest.approx(-0.9, abs=1e-6)
+    assert changes["anns"].now == pytest.approx(0.49, abs=1e-6)
+
+
+def mirrored() -> ControlResults:
+    """Swaps by which Bobs raise `positive`, where Anns do now."""
+    return ControlResults(
+        observations=[
+            replace(one, log_odds=tuple(-odds for odds in one.log_odds)) for one in swapped()
+        ]
+    )
+
+
+def test_a_difference_that_changed_its_sign_is_new(db: Database) -> None:
+    before = biased_run(db, checked=mirrored())
+    previous = summarise(db, biased_run(db, previous=before)).previous
+    assert previous is not None
+    assert all(one.turned for one in previous.verdicts)
+    assert {one.group for one in newly(previous)} == {"anns", "bobs"}
+    assert newly(previous) == gone(previous)
+
+
+def test_mentions_that_newly_change_the_prediction(db: Database) -> None:
+    unknown = biased_run(db, checked=ControlResults())
+    now = summarise(db, biased_run(db, previous=unknown))
+    assert now.previous is not None
+    assert [(one.group, one.question) for one in newly(now.previous)] == [
+        ("anns", "mention"),
+        ("bobs", "mention"),
+    ]
+    assert not gone(now.previous)
+    printed = [one.text for one in now.headline if one.kind == "flagged"]
+    assert "Newly shown: the mention changes the prediction for anns and bobs." in printed
+
+
+def test_relevance_alone_makes_no_group_newly_flagged(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in ANNS:
+            patch.setitem(WORTH, name, 0.01)
+        even = biased_run(db, checked=ControlResults())
+    previous = summarise(db, biased_run(db, previous=even, checked=ControlResults())).previous
+    assert previous is not None
+    assert {one.flagged_now for one in previous.groups} == {True}
+    assert not newly(previous)
+
+
+def test_rates_of_groups_stand_side_by_side(gallery: Gallery) -> None:
+    found = gallery.summary("compared")
+    assert found.previous is not None
+    rates = {row.group: (row.before.share, row.now.share) for row in found.previous.rates}
+    assert rates == {"anns": pytest.approx((1.0, 2 / 3)), "bobs": pytest.approx((1.0, 2 / 3))}
+    texts = [one.text for one in found.headline if "predicted positive" in one.text]
+    assert any("100.0" in text and "66.7" in text for text in texts)
+
+
+def test_a_previous_run_that_was_deleted_is_left_out(db: Database, before: str) -> None:
+    run_id = biased_run(db, previous=before)
+    with db.begin() as connection:
+        connection.execute(delete(run).where(run.c.id == before))
+    assert runs.get(db, run_id).previous == before
+    assert summarise(db, run_id).previous is None
+
+
+def test_other_texts_under_the_same_id_are_not_counted(db: Database, before: str) -> None:
+    """Another dataset has the same row numbers: only equal texts are the same items."""
+    texts = [f"{name} was {'good' if n % 3 else 'bad'} today" for n, name in enumerate(ANNS)]
+    changed = [*texts[:4], "somebody else", "nobody"]
+    data = DatasetRef(source="y", modality="text", snapshot="s", fingerprint="a" * 64, rows=6)
+    explained = [explained_text(n, text, "positive") for n, text in enumerate(changed)]
+    found = summarise(db, stored_run(db, explained, previous=before, dataset=data))
+    assert found.previous is not None and found.previous.data_changed
+    assert (found.previous.common, found.previous.other_prediction) == (4, 2), "with `bad`"
+    printed = " ".join(one.text for one in found.headline)
+    assert "2 of 4 items with the same text in both are predicted differently" in printed

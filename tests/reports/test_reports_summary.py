@@ -1,35 +1,59 @@
 """From stored rows to the summary, on a small run whose truth is known."""
 
-from dataclasses import replace
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import jsonschema
+import numpy as np
 import pytest
+from gallery import Gallery
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from report_samples import (
     ANNS,
     CLASSES,
+    Visible,
     biased_run,
     explained_text,
     image_attribution,
-    ledger,
+    image_run,
     stored_run,
     swapped,
+    text_attribution,
+    tokens_of,
 )
 
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
 from transexplain.reports import REPORTS
-from transexplain.reports.summary import summarise
+from transexplain.reports.redaction import gaps
+from transexplain.reports.report_formats import render_html, render_json, schema
+from transexplain.reports.report_formats import render_json as as_json
+from transexplain.reports.report_records import SCHEMA_VERSION, Summary
+from transexplain.reports.sections import SECTIONS
+from transexplain.reports.sections.audited_run import LabelReading
+from transexplain.reports.sections.item_fates import SECTION, Confusion, Counts, by_chance
+from transexplain.reports.sections.texts_by_length import TextsByLength, _parts
+from transexplain.reports.summary import redacted, rules, summarise
+from transexplain.reports.survey import Sizes
 from transexplain.store.database import Database
-from transexplain.types.items import EntityGroup, ItemOutcome
-from transexplain.types.plans import DatasetRef, ModelRef
+from transexplain.types.items import EntityGroup
+from transexplain.types.plans import ModelRef
+from transexplain.types.words import size_of
 
 
 def texts(summary: object, kind: str) -> str:
     return "\n".join(line.text for line in summary.headline if line.kind == kind)  # type: ignore[attr-defined]
 
 
-def test_counts_accuracy_and_failures(db: Database) -> None:
-    found = summarise(db, biased_run(db))
+def test_counts_accuracy_and_failures(gallery: Gallery) -> None:
+    found = gallery.summary("biased")
     counts = found.counts
     assert (counts.total, counts.done, counts.failed, counts.pending) == (38, 36, 2, 0)
     # an Ann turns `bad` (-1 + .5) or leaves `good`; every label agrees with the word
@@ -39,8 +63,8 @@ def test_counts_accuracy_and_failures(db: Database) -> None:
     assert "36 of 38 texts were explained; 2 failed" in texts(found, "fact")
 
 
-def test_the_planted_bias_is_in_the_headline(db: Database) -> None:
-    found = summarise(db, biased_run(db))
+def test_the_planted_bias_is_in_the_headline(gallery: Gallery) -> None:
+    found = gallery.summary("biased")
     assert found.groups is not None
     rows = {row.group: row for row in found.groups.rows}
     assert rows["anns"].flagged and rows["anns"].entities == len(ANNS)
@@ -67,8 +91,8 @@ def test_groups_with_few_entities_are_not_judged(db: Database) -> None:
     assert found.counts.accuracy is None and "the accuracy is not known" in texts(found, "unknown")
 
 
-def test_top_words_by_mean_and_total(db: Database) -> None:
-    (view,) = summarise(db, biased_run(db)).classes
+def test_top_words_by_mean_and_total(gallery: Gallery) -> None:
+    (view,) = gallery.summary("biased").classes
     assert (view.target, view.class_name, view.items, view.minimum) == (
         "class:positive",
         "positive",
@@ -92,8 +116,8 @@ def test_words_in_few_documents_are_left_out(db: Database) -> None:
 
 
 @pytest.mark.exhaustive
-def test_conservation_is_judged_against_the_number_type(db: Database) -> None:
-    found = summarise(db, biased_run(db))
+def test_conservation_is_judged_against_the_number_type(db: Database, gallery: Gallery) -> None:
+    found = gallery.summary("biased")
     kept = found.conservation
     assert kept is not None and kept.attributions == 36
     assert kept.worst == pytest.approx(1e-7) and kept.tolerance == 5e-6 and kept.above == 0
@@ -122,7 +146,9 @@ def test_a_method_without_ledger_says_so(db: Database) -> None:
     assert found.conservation is None and "does not conserve" in texts(found, "unknown")
 
 
-def test_a_method_that_does_not_distinguish_classes_is_named(db: Database) -> None:
+def test_a_method_that_does_not_distinguish_classes_is_named(
+    db: Database, gallery: Gallery
+) -> None:
     for value, kind in ((0.01, "problem"), (0.6, None)):
         found = summarise(db, biased_run(db, sensitivity=value))
         assert found.class_sensitivity is not None
@@ -130,21 +156,14 @@ def test_a_method_that_does_not_distinguish_classes_is_named(db: Database) -> No
         reported = "hardly distinguishes classes" in texts(found, "problem")
         assert reported == (kind == "problem")
         assert any("Class sensitivity is" in note for note in found.notes)
-    assert summarise(db, biased_run(db)).class_sensitivity is None
+    assert gallery.summary("biased").class_sensitivity is None
 
 
-def test_an_unfinished_run_is_reported_as_such(db: Database) -> None:
-    found = summarise(db, biased_run(db, leave=2))
+def test_an_unfinished_run_is_reported_as_such(gallery: Gallery) -> None:
+    found = gallery.summary("unfinished")
     assert found.audited.state == "running"
     assert found.counts.pending == 38 - 28 and found.counts.done == 28
     assert "10 texts have no result: the run is running" in texts(found, "problem")
-
-
-def test_a_run_without_any_result(db: Database) -> None:
-    run = stored_run(db, [explained_text(0, "good", None)], leave=1)
-    found = summarise(db, run)
-    assert found.counts.pending == 1 and found.classes == () and found.gallery.items == ()
-    assert found.conservation is None and "conserve" not in texts(found, "unknown")
 
 
 def test_the_gallery_is_bounded_deterministic_and_says_why(db: Database) -> None:
@@ -198,45 +217,6 @@ def test_rare_classes_beyond_the_table_are_counted(db: Database) -> None:
     explained = [explained_text(n, "good", f"label {n:02}") for n in range(20)]
     table = summarise(db, stored_run(db, explained)).confusion
     assert len(table.labels) == 16 and table.omitted == 4
-
-
-def image_run(db: Database, folder: Path, count: int = 6) -> str:
-    explained = []
-    for index in range(count):
-        value = float(index + 1)
-        outcome = ItemOutcome(
-            item_id=f"cat/{index}.png",
-            index=index,
-            label="cat",
-            predicted="cat" if index % 2 else "dog",
-            logits=(0.0, value) if index % 2 == 0 else (value, 0.0),
-            truncated=False,
-            positions=5,
-            source=f"cat/{index}.png",
-        )
-        attribution = image_attribution(
-            [[value, -value], [0.0, 0.0]],
-            item_id=outcome.item_id,
-            target="top:1",
-            class_index=0,
-            class_name=outcome.predicted,
-            ledger=ledger(0.0),
-        )
-        explained.append((outcome, attribution))
-    return stored_run(
-        db,
-        explained,
-        model=ModelRef(source="m", modality="image", classes=("cat", "dog"), digest="d"),
-        dataset=DatasetRef(
-            source="imagefolder:x",
-            modality="image",
-            snapshot="s",
-            fingerprint="f",
-            rows=count,
-            root=str(folder),
-        ),
-        targets=("top:1",),
-    )
 
 
 def test_images_have_mean_heatmaps_per_class(db: Database, tmp_path: Path) -> None:
@@ -310,3 +290,254 @@ def test_saved_answers_that_are_not_the_plans_are_damage(db: Database) -> None:
     run = biased_run(db, checked=ControlResults(observations=wrong))
     with pytest.raises(ConfigurationError, match="have 2 answers where its plan has 1"):
         summarise(db, run)
+
+
+# ---- the sentence on accuracy -------------------------------------------------------------------
+
+
+def confusion(*rows: tuple[int | None, ...], labels: str = "ab", omitted: int = 0) -> Confusion:
+    return Confusion(
+        labels=tuple(label.strip() for label in labels),
+        predicted=("a", "b"),
+        counts=rows,
+        omitted=omitted,
+    )
+
+
+def kind(found: Confusion) -> tuple[str, str]:
+    rows = dict(zip(found.labels, found.counts, strict=True))
+    labelled = sum(sum(count or 0 for count in row) for label, row in rows.items() if label)
+    correct = (rows["a"][0] or 0) + (rows["b"][1] or 0)
+    counts = Counts(
+        **{"total": labelled, "done": labelled, "failed": 0, "pending": 0, "dead_shards": 0},
+        **{"truncated": 0, "labelled": labelled, "correct": correct},
+        accuracy=correct / labelled,
+    )
+    report = SimpleNamespace(
+        audited=SimpleNamespace(modality="text", state="done", head="classes"),
+        counts=counts,
+        confusion=found,
+        failures=(),
+    )
+    *_, accuracy = SECTION.sentences(report)
+    return accuracy.kind, accuracy.text
+
+
+def test_chance_is_what_guesses_of_the_same_frequencies_reach() -> None:
+    draw = random.Random(0)
+    labels = draw.choices("ab", (70, 30), k=200_000)
+    guesses = draw.choices("ab", (20, 80), k=200_000)
+    pairs = list(zip(labels, guesses, strict=True))
+    found = by_chance(
+        confusion(*(tuple(pairs.count((label, guess)) for guess in "ab") for label in "ab"))
+    )
+    assert found == pytest.approx(sum(a == b for a, b in pairs) / len(pairs), abs=0.005)
+    assert found == pytest.approx(0.7 * 0.2 + 0.3 * 0.8, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        confusion((40, 10), (10, 40), omitted=3),
+        confusion((40, None), (10, 40)),
+        confusion((40, 10), (10, 40), labels="a "),
+        confusion((0, 0), (0, 0)),
+    ],
+    ids=["rare classes left out", "redacted", "one label", "nothing"],
+)
+def test_chance_is_not_given_where_counts_are_missing(found: Confusion) -> None:
+    assert by_chance(found) is None
+
+
+def test_high_accuracy_is_reported_as_a_fact() -> None:
+    assert kind(confusion((40, 10), (10, 40))) == (
+        "fact",
+        "The model agrees with the label of 80 of 100 labelled items: accuracy 0.800.",
+    )
+
+
+def test_swapped_and_unrelated_labels_are_a_problem() -> None:
+    for rows in (((10, 40), (40, 10)), ((25, 25), (25, 25)), ((90, 0), (10, 0))):
+        found, text = kind(confusion(*rows))
+        assert found == "problem" and "no more often than by chance" in text
+        assert "`labels` in the specification" in text
+
+
+def test_few_items_flag_no_model() -> None:
+    assert kind(confusion((2, 3), (3, 2)))[0] == "fact"
+
+
+def test_unlabelled_items_are_no_part_of_it() -> None:
+    with_others = confusion((40, 10), (10, 40), (0, 900), labels="ab ")
+    assert by_chance(with_others) == by_chance(confusion((40, 10), (10, 40))) == 0.5
+
+
+# ---- what a walk over a run keeps ---------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=60), st.floats(0.01, 1.0))
+def test_quantiles_are_exact_to_one_percent(values: list[float], share: float) -> None:
+    sizes = Sizes()
+    for value in values:
+        sizes.add(value)
+    ranked = sorted(values)
+    exact = ranked[max(0, int(np.ceil(share * len(values) - 1e-9)) - 1)]
+    found = sizes.quantile(share)
+    assert exact <= found * (1 + 1e-9) + 1e-300
+    assert found <= exact * 1.0101 or (exact == 0.0 and found <= min(v for v in [*values, 1] if v))
+
+
+def test_an_empty_histogram_has_the_quantile_0() -> None:
+    assert Sizes().quantile(0.9) == 0.0
+
+
+def test_size_is_the_largest_word_or_patch() -> None:
+    text = text_attribution("a b", tokens_of("a b"), [99.0, 1.0, -3.0, 0.0])
+    assert size_of(text) == 3.0  # special tokens are no words
+    assert size_of(image_attribution([[0.5, -2.0]])) == 2.0
+
+
+# ---- how labels were read -----------------------------------------------------------------------
+
+
+STARS = {"1": "negative", "3": None, "5": "positive"}
+
+
+def starred(db: Database) -> str:
+    """Twelve texts of one star, three of three, five of five."""
+    stars = ["1"] * 12 + ["3"] * 3 + ["5"] * 5
+    return stored_run(
+        db,
+        [
+            explained_text(index, "good x", STARS[star], raw_label=star)
+            for index, star in enumerate(stars)
+        ],
+    )
+
+
+def test_every_label_is_listed_with_its_class(db: Database) -> None:
+    summary = summarise(db, starred(db))
+    found = summary.sections["labels"]
+    assert [(one.label, one.class_name, one.items) for one in found.readings] == [
+        ("1", "negative", 12),
+        ("5", "positive", 5),
+        ("3", None, 3),
+    ]
+    assert found.omitted == 0
+    shown = Visible(render_html(summary)).text
+    assert "How labels were read" in shown and "no class" in shown
+    document = json.loads(as_json(summary))
+    Draft202012Validator(schema()).validate(document)
+    assert document["sections"]["labels"]["readings"][2]["class_name"] is None
+
+
+def test_labels_of_few_items_are_not_published(db: Database) -> None:
+    found = redacted(summarise(db, starred(db)), 5).sections["labels"]
+    assert found.readings == (
+        LabelReading(label="1", class_name="negative", items=12),
+        LabelReading(label="5", class_name="positive", items=5),
+    )
+
+
+# ---- the JSON report ----------------------------------------------------------------------------
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def test_the_report_is_strict_json_of_the_documented_keys(gallery: Gallery) -> None:
+    text = render_json(gallery.summary("biased"))
+    found = json.loads(text, parse_constant=refuse)
+    assert text.isascii()
+    assert set(found) == {field.name for field in fields(Summary)}
+    assert found["schema_version"] == SCHEMA_VERSION
+    jsonschema.validate(found, schema())
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_numbers_that_json_cannot_hold_are_null(gallery: Gallery, odd: float) -> None:
+    summary = gallery.summary("biased")
+    summary = replace(summary, gallery=replace(summary.gallery, scale=odd))
+    assert json.loads(render_json(summary), parse_constant=refuse)["gallery"]["scale"] is None
+
+
+# ---- texts by length ----------------------------------------------------------------------------
+
+
+def of_lengths(db: Database, lengths: Sequence[int], wrong: Sequence[int] = ()) -> str:
+    """A text of so many words each, and two special tokens; labels of `wrong` do not match."""
+    explained = []
+    for index, words in enumerate(lengths):
+        text = " ".join(["good", *["x"] * (words - 1)])
+        explained.append(explained_text(index, text, CLASSES[index not in wrong]))
+    return stored_run(db, explained)
+
+
+def test_parts_worked_by_hand(db: Database) -> None:
+    summary = summarise(db, of_lengths(db, [1, 1, 1, 2, 3, 4, 5, 6], wrong=[7]))
+    found = summary.sections["texts_by_length"]
+    assert [(one.shortest, one.longest, one.items) for one in found.parts] == [
+        (3, 3, 3),
+        (4, 4, 1),
+        (5, 6, 2),
+        (7, 8, 2),
+    ]
+    assert [one.accuracy for one in found.parts] == [1.0, 1.0, 1.0, 0.5]
+    assert found.parts[-1].interval[0] < 0.5 < found.parts[-1].interval[1]
+    assert sum(one.items for one in found.parts) == summary.counts.done
+
+
+@pytest.mark.parametrize("counts", [[1] * 7, [9, 1, 1], [1, 1, 9], [100], [3, 3, 3, 3], [1, 2]])
+def test_no_text_is_lost_or_counted_twice(counts: list[int]) -> None:
+    parts = list(_parts([(place, many, many, 0, 0) for place, many in enumerate(counts)]))
+    assert sum(one.items for one in parts) == sum(counts)
+    assert 1 <= len(parts) <= 4
+    assert all(before.longest < after.shortest for before, after in pairwise(parts))
+
+
+def test_texts_of_one_length_have_no_section(db: Database) -> None:
+    summary = summarise(db, of_lengths(db, [3] * 8))
+    assert summary.sections == {}
+    assert 'id="lengths"' not in render_html(summary)
+
+
+def test_a_sentence_only_beyond_chance(db: Database) -> None:
+    lengths = [*[2] * 40, *[9] * 40]
+    few = summarise(db, of_lengths(db, lengths, wrong=[41, 42]))
+    assert not [one for one in few.headline if "length" in one.text]
+    many = summarise(db, of_lengths(db, lengths, wrong=range(40, 80)))
+    assert [one.text for one in many.headline if "length" in one.text] == [
+        "Accuracy depends on length: 1.000 on texts of up to 4 tokens, 0.000 from 11 on."
+    ]
+
+
+def test_the_page_and_the_document_have_it(db: Database) -> None:
+    summary = summarise(db, of_lengths(db, [2] * 40 + [9] * 40))
+    page = render_html(summary)
+    assert "Texts by length" in Visible(page).text
+    assert '<a href="#lengths">Lengths</a>' in page
+    document = json.loads(as_json(summary))
+    assert len(document["sections"]["texts_by_length"]["parts"]) == 2
+    Draft202012Validator(schema()).validate(document)
+    del document["sections"]["texts_by_length"]["parts"][0]["accuracy"]
+    assert not Draft202012Validator(schema()).is_valid(document)
+
+
+def test_few_texts_are_not_published(db: Database) -> None:
+    lengths = [*[2] * 40, *[5] * 40, *[9] * 40, *[12] * 3]
+    summary = summarise(db, of_lengths(db, lengths, wrong=[40, 41]))
+    parts = redacted(summary, 10).sections["texts_by_length"].parts
+    assert [one.items for one in parts] == [40, 40, 43]
+    assert [one.accuracy for one in parts] == [1.0, None, 1.0]
+    assert [one.correct for one in parts] == [40, None, 43]
+    assert render_html(redacted(summary, 10))
+    assert len(redacted(summary, 42).sections["texts_by_length"].parts) == 1
+    assert 'id="lengths"' not in render_html(redacted(summary, 42))
+
+
+def test_records_of_sections_have_rules() -> None:
+    records = [SECTIONS.load(name).record for name in SECTIONS]
+    assert TextsByLength in records
+    for record in records:
+        assert record is None or list(gaps(record, rules())) == []

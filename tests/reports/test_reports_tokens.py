@@ -1,13 +1,30 @@
 """Coloured words: nothing of the text is lost, nothing of it is markup."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from gallery import Gallery
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from report_samples import Visible, image_attribution, text_attribution, tokens_of
+from report_samples import (
+    CLASSES,
+    Visible,
+    explained_text,
+    image_attribution,
+    stored_run,
+    text_attribution,
+    tokens_of,
+)
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.coloured_text import MAX_OPACITY, page, token_ansi, token_html
+from transexplain.reports.phrasing import class_phrase, number, power, signed
+from transexplain.reports.sections.class_views import ClassView, WordRow, _top
+from transexplain.reports.sections.rare_words import says_little
+from transexplain.reports.summary import summarise
+from transexplain.store.database import Database
 from transexplain.types.items import Attribution
 from transexplain.types.tokens import Token
 from transexplain.types.words import spans_of
@@ -66,10 +83,6 @@ def sentence() -> Attribution:
     return text_attribution(SENTENCE, tokens, VALUES)
 
 
-def test_stripping_the_tags_gives_the_text_back_with_its_white_space() -> None:
-    assert Visible(token_html(sentence())).text == SENTENCE
-
-
 @given(attributions())
 def test_any_text_with_any_tokens_comes_back_whole(attribution: Attribution) -> None:
     parsed = Visible(token_html(attribution))
@@ -114,11 +127,6 @@ def test_a_given_scale_is_shared_by_texts() -> None:
     found = styles(token_html(sentence(), scale=4.0))
     assert opacity(found["good"]) == pytest.approx(MAX_OPACITY / 2, abs=1e-3)
     assert opacity(styles(token_html(sentence(), scale=0.5))["good"]) == pytest.approx(MAX_OPACITY)
-
-
-def test_titles_show_the_value_with_its_sign() -> None:
-    titles = [attributes.get("title") for _, attributes in Visible(token_html(sentence())).tags]
-    assert "+2.000" in titles and "\N{MINUS SIGN}1.000" in titles
 
 
 def test_pieces_of_a_word_are_one_span_with_their_sum() -> None:
@@ -241,6 +249,157 @@ def test_a_page_shows_texts_and_images_and_nothing_from_elsewhere() -> None:
     assert "default-src 'none'" in document and "http:" not in document
 
 
-def test_a_page_takes_one_attribution_or_none() -> None:
-    assert SENTENCE in Visible(page(sentence())).text
-    assert "No attributions" in page([])
+# ---- punctuation and function words are shown, but do not head lists of words -------------------
+
+
+@pytest.mark.parametrize("word", ["the", "The", ",", "...", "\u201c", "of", "'s", "his", "\u3002"])
+def test_words_that_say_little(word: str) -> None:
+    assert says_little(word)
+
+
+@pytest.mark.parametrize(
+    "word", ["not", "never", "no", "very", "film", "5", "n't", "good", "\u597d"]
+)
+def test_words_that_may_say_much(word: str) -> None:
+    assert not says_little(word)
+
+
+def row(word: str, mean: float) -> WordRow:
+    return WordRow(
+        word=word,
+        mean=mean,
+        total=mean,
+        mentions=9,
+        documents=9,
+        magnitude=9.0,
+        function=says_little(word),
+    )
+
+
+def test_they_stand_last_and_push_no_other_out() -> None:
+    words = [row(",", 9.0), row("the", 8.0), *(row(f"w{n:02}", 7.0 - n / 10) for n in range(30))]
+    found = [one.word for one in _top(words, lambda one: one.mean)]
+    assert found[:2] == ["w00", "w01"] and found[-2:] == [",", "the"]
+    telling = found[:-2]
+    assert telling == [f"w{n:02}" for n in range(len(telling))] and len(telling) > 5
+
+
+# ---- numbers and names in sentences -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.234, "+1.234"), (-0.5, "\N{MINUS SIGN}0.500"), (0.0, "0.000"), (-0.0001, "0.000")],
+)
+def test_signed_numbers(value: float, text: str) -> None:
+    assert signed(value) == text
+
+
+@given(st.floats(-1e6, 1e6))
+def test_signed_numbers_read_back(value: float) -> None:
+    assert float(signed(value).replace("\N{MINUS SIGN}", "-")) == pytest.approx(value, abs=5.1e-4)
+
+
+def test_numbers_of_sentences_keep_tiny_ones_apart_from_zero() -> None:
+    assert number(0.008) == "0.008"
+    assert number(-1.0) == "\N{MINUS SIGN}1.00"
+    assert number(0.0) == "0.00"
+
+
+def test_powers_of_ten() -> None:
+    assert power(4.2e-7) == "4.2\u00a0\u00d7\u00a010⁻⁷"
+    assert power(5e-6) == "5\u00a0\u00d7\u00a010⁻⁶"
+    assert power(-5e-6) == "\N{MINUS SIGN}5\u00a0\u00d7\u00a010⁻⁶"
+    assert power(0.0) == "0"
+
+
+def test_contrasts_are_spoken_even_with_hyphens_in_names() -> None:
+    classes = ("a", "a-b", "b-c", "c")
+    assert class_phrase("contrast:a-b", "a-b-c", classes) == "a over b-c"
+    assert class_phrase("contrast:positive-negative", "p-n", ("p", "n")) == "p over n"
+    assert class_phrase("contrast:p-n", "strange", ("p", "n")) == "strange"
+    assert class_phrase("predicted", "p-n", ("p", "n")) == "p-n"
+
+
+# ---- words of a class weighted by rarity, and what classes share --------------------------------
+
+
+WORDS = ("good", "Ann", "tea", "x")
+
+
+def predicted_run(db: Database, texts: list[str]) -> str:
+    """Texts explained for the class that the made-up model answers, under one target."""
+    explained = []
+    for index, text in enumerate(texts):
+        outcome, attribution = explained_text(index, text, None)
+        place = CLASSES.index(outcome.predicted)
+        one = replace(
+            attribution, target="predicted", class_name=outcome.predicted, class_index=place
+        )
+        explained.append((outcome, one))
+    return stored_run(db, explained, targets=("predicted",))
+
+
+def views_of(db: Database, texts: list[str]) -> dict[str, ClassView]:
+    return {one.class_name: one for one in summarise(db, predicted_run(db, texts)).classes}
+
+
+def test_the_rarity_counts_texts_of_all_classes(db: Database) -> None:
+    found = views_of(
+        db, ["good the", "good the", "sad the", "sad the", "sad good good bad bad the"]
+    )
+    rare = {word.word: word for word in found["positive"].rare}
+    assert rare["good"].rarity == pytest.approx(math.log(5 / 3))
+    assert rare["good"].score == pytest.approx(1.0 * math.log(5 / 3))
+    assert rare["good"].documents == 2  # of its own class
+    assert "the" not in rare  # in every text: it says nothing
+
+
+def test_rarity_can_turn_the_order_of_words_around(db: Database) -> None:
+    often = ["good today"] * 9 + ["good Ann"] * 3  # Ann adds half of what good does, but is rare
+    view = views_of(db, often)["positive"]
+    assert [word.word for word in view.raising_by_mean][:2] == ["good", "ann"]
+    assert view.rare[0].word == "ann"
+    assert "good" not in [word.word for word in view.rare]
+    assert view.rare_shared is None  # there is no other class
+
+
+def test_words_that_lower_the_class_are_left_out(gallery: Gallery) -> None:
+    view = gallery.summary("biased").classes[0]
+    assert {word.word for word in view.lowering_by_mean} == {"bad"}
+    assert "bad" not in {word.word for word in view.rare}
+
+
+def test_shared_words_name_the_other_class(db: Database) -> None:
+    found = views_of(db, ["good chess"] * 2 + ["dull chess"] * 2 + ["dull golf"] * 2 + ["dull"] * 2)
+    positive, negative = found["positive"], found["negative"]
+    assert {w.word: w.also for w in positive.rare} == {"good": (), "chess": ("negative",)}
+    assert positive.rare_shared == 0.5
+    assert [(o.class_name, o.share) for o in positive.rare_overlap] == [("negative", 0.5)]
+    assert negative.rare_shared == pytest.approx(1 / 3)  # dull, chess, golf
+
+
+def test_targets_of_another_kind_are_no_other_class(db: Database) -> None:
+    explained = []
+    for index in range(4):
+        outcome, one = explained_text(index, ("good chess", "good golf")[index % 2], None)
+        twice = replace(one, target="predicted", class_name=outcome.predicted)
+        explained.append(
+            (outcome, replace(twice, target=("predicted", "class:positive")[index // 2]))
+        )
+    run = stored_run(db, explained, targets=("predicted", "class:positive"))
+    assert [view.rare_shared for view in summarise(db, run).classes] == [None, None]
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=12))
+def test_scores_are_positive_ordered_and_shares_are_shares(
+    db: Database, texts: list[list[str]]
+) -> None:
+    found = views_of(db, [" ".join(words) for words in texts])
+    for view in found.values():
+        scores = [word.score for word in view.rare]
+        assert scores == sorted(scores, reverse=True) and all(score > 0 for score in scores)
+        best = max((one.share for one in view.rare_overlap), default=0.0)
+        assert view.rare_shared is None or best <= view.rare_shared <= 1.0

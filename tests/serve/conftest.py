@@ -1,42 +1,25 @@
 """A store with a run that found something, and a client of the pages over it."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import pytest
-from browser_pages import CHROMIUM, FLAGS, chromium
+from browser_pages import browser
 from fresh_stores import fresh_store
-from report_samples import biased_run
+from gallery import Gallery
 from served_pages import listening
 from starlette.testclient import TestClient
 
 from orchestrator.serve import slow_worker
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
-from transexplain.reports.sql_results import write
 from transexplain.store.database import Database
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+__all__ = ["browser"]  # a fixture
 
 Serve = Callable[..., TestClient]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    """Chromium, for the tests of a module."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = chromium()
-    if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
-    with sync_api.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
 
 
 @pytest.fixture
@@ -49,32 +32,21 @@ def server(db: Database) -> Iterator[str]:
 @pytest.fixture
 def db(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
     """An SQLite database at the newest revision; with the run of `run_id` where that is used."""
+    path = tmp_path / "store.db"
     if "run_id" not in request.fixturenames:
-        with fresh_store(tmp_path / "store.db") as database:
+        with fresh_store(path) as database:
             yield database
         return
-    path = tmp_path / "store.db"
-    path.write_bytes(_with_run()[1])
+    gallery: Gallery = request.getfixturevalue("gallery")
+    shutil.copyfile(gallery["biased"].folder / "store.db", path)
     with Database(f"sqlite:///{path}") as database:
         yield database
 
 
-@cache
-def _with_run() -> tuple[str, bytes]:
-    """The run's id and the file, made once in a process."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "store.db"
-        with fresh_store(path) as database:
-            found = biased_run(database)
-            assert write(database, found)
-        assert not path.with_name("store.db-wal").exists(), "all is in the one file"
-        return found, path.read_bytes()
-
-
 @pytest.fixture
-def run_id(db: Database) -> str:
+def run_id(gallery: Gallery) -> str:
     """A finished run whose groups differ, with its rows for SQL."""
-    return _with_run()[0]
+    return gallery["biased"].id
 
 
 @pytest.fixture

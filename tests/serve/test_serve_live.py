@@ -1,6 +1,5 @@
 """What readers bring is explained as `te.explain` does, within limits, and is kept nowhere."""
 
-import gzip
 import io
 import json
 import logging
@@ -8,13 +7,11 @@ import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import threading
 import time
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,18 +20,16 @@ import numpy as np
 import pytest
 import tiny_models
 import transformers
-import uvicorn
-from browser_pages import ATTACKS, CHROMIUM, FLAGS
+from browser_pages import ATTACKS
 from fresh_stores import fresh_store
 from PIL import Image
 from report_samples import Visible
+from served_pages import listening
 from serving import JSON, OWN, acting_client, form_of
 from starlette.testclient import TestClient
 
 import transexplain as te
 from orchestrator.serve import live_worker
-from orchestrator.serve.access import AccessRules
-from orchestrator.serve.application import application
 from orchestrator.serve.links import link
 from orchestrator.serve.live_desk import Buckets, LiveDesk, LiveSettings
 from orchestrator.serve.live_worker import LiveRequest, RequestError
@@ -529,13 +524,6 @@ def test_runs_that_have_no_such_model_say_so(house: House) -> None:
     assert client.get("/runs/~zz/explain").status_code == 404
 
 
-def test_the_openapi_document_has_the_form(house: House) -> None:
-    found = house.client.get("/openapi.json").json()["paths"]["/runs/{run}/explain.json"]
-    assert {"200", "403", "413", "422", "429", "503", "504"} <= found["post"]["responses"].keys()
-    content = found["post"]["requestBody"]["content"]["multipart/form-data"]
-    assert content["schema"]["required"] == [TOKEN]
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -614,24 +602,6 @@ def alive(pid: int | None) -> bool:
     return True
 
 
-@contextmanager
-def served(db: Database, desk: LiveDesk) -> Iterator[str]:
-    """The address of a real server with a desk."""
-    with Database(f"sqlite:///{db.path}", read_only=True) as reading, socket.socket() as port:
-        port.bind(("127.0.0.1", 0))
-        app = application(reading, AccessRules(), desk=desk)
-        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [port]})
-        thread.start()
-        while not running.started:
-            time.sleep(0.02)
-        try:
-            yield f"http://127.0.0.1:{port.getsockname()[1]}"
-        finally:
-            running.should_exit = True
-            thread.join()
-
-
 class Reader:
     """Pages of the form in Chromium, and what the browser complains about."""
 
@@ -665,19 +635,10 @@ class Reader:
 
 
 @pytest.fixture(params=[True, False], ids=["with scripts", "without"])
-def reader(house: House, request: pytest.FixtureRequest) -> Iterator[Reader]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
+def reader(browser: Any, house: House, request: pytest.FixtureRequest) -> Iterator[Reader]:
     patient = LiveSettings(rate=100, seconds=PATIENCE, load_seconds=PATIENCE)
-    with (
-        served(house.db, LiveDesk(patient)) as here,
-        sync_api.sync_playwright() as driver,
-    ):
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+    with listening(f"sqlite:///{house.db.path}", desk=LiveDesk(patient)) as here:
         yield Reader(browser, here, script=request.param)
-        browser.close()
 
 
 @pytest.mark.exhaustive
@@ -717,28 +678,3 @@ def test_a_picture_in_a_browser(reader: Reader, house: House, tmp_path: Path) ->
     page.get_by_text("is not a picture").wait_for()
     reader.check(page)
     page.context.close()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.shared
-def test_real_models_live_say_what_te_explain_says(tmp_path: Path, shared_dir: Path) -> None:
-    real = shared_dir / "real"
-    with gzip.open(real / "text/sst2_dev.tsv.gz", "rt", encoding="utf-8") as lines:
-        next(lines)
-        sentence = next(lines).rstrip("\n").partition("\t")[2]
-    with zipfile.ZipFile(real / "images/cifar10_jpg.zip") as archive:
-        name = next(one for one in archive.namelist() if one.startswith("test/frog/"))
-        data = archive.read(name)
-    file = tmp_path / "frog.jpg"
-    file.write_bytes(data)
-    with fresh_store(tmp_path / "real.db") as db, acting_client(db, desk=LiveDesk()) as client:
-        for folder, given, content in (
-            ("minilm-sst2", {"text": sentence}, sentence),
-            ("vit-cifar10", {"picture": data}, file),
-        ):
-            model = load_model(str(real / "models" / folder))
-            answer = explain(client, stored(db, model), method="lrp", beside="attnlrp", **given)
-            assert answer.status_code == 200, answer.text
-            for one in answer.json()["methods"]:
-                (wanted,) = te.explain(model, content, one["method"])
-                same(one["explanations"][0], wanted)

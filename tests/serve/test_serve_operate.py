@@ -4,38 +4,32 @@ import json
 import logging
 import os
 import re
-import shutil
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from browser_pages import CHROMIUM, FLAGS
 from report_samples import Visible, biased_run, explained_text, stored_run
+from served_pages import listening
 from serving import JSON, OWN, acting_client, form_of
 from sqlalchemy import text, update
 from starlette.testclient import TestClient
 
 from orchestrator.serve.access import AccessRules
-from orchestrator.serve.application import application
 from orchestrator.serve.links import link
 from orchestrator.serve.operating import ACTIONS, Operator
 from transexplain.reports import sql_results
 from transexplain.settings import Settings
-from transexplain.store import browsing, results, runs, shards
+from transexplain.store import browsing, runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import form_key, shard
 from transexplain.store.upkeep import grant_read
 from transexplain.types.items import ItemFailure
-from transexplain.types.plans import ShardResult
 
 TOKEN = "a-token-of-thirty-two-characters"
 Acting = Callable[..., TestClient]
@@ -134,15 +128,6 @@ def test_a_cancel_is_shown_first_and_done_once(
     again = act(client, open_run, "cancel")
     assert "nothing was changed" in again.json()["done"]
     assert "cancelled already" in client.get(address, headers=JSON).json()["against"]
-
-
-def test_the_page_after_it_says_what_was_done(acting: Acting, open_run: str) -> None:
-    client, address = acting(), link("runs", open_run, "operate", "resume")
-    token = form_of(client, address)["form_token"]
-    done = client.post(address, data={"form_token": token}, headers={"Accept": "text/html"})
-    page = Visible(done.text)
-    assert f"transexplain resume {open_run}" in page.text and "0 shards queued" in page.text
-    assert link("runs", open_run) in [one.get("href") for _, one in page.tags]
 
 
 def test_dead_shards_are_retried(acting: Acting, db: Database, open_run: str) -> None:
@@ -481,52 +466,32 @@ def test_the_verb_opens_a_second_handle(
 
 
 @pytest.mark.exhaustive
-def test_in_a_browser(db: Database, open_run: str, tmp_path: Path) -> None:
+def test_in_a_browser(browser: Any, db: Database, open_run: str, tmp_path: Path) -> None:
     """By mouse on this server's page; a page of another origin does nothing."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    path = os.environ.get(CHROMIUM) or shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip(f"no Chromium: install it, or say where it is with {CHROMIUM}")
     url = f"sqlite:///{db.path}"
-    with (
-        Database(url, read_only=True) as reading,
-        Database(url) as writing,
-        socket.socket() as port,
-        sync_api.sync_playwright() as driver,
-    ):
-        port.bind(("127.0.0.1", 0))
+    with ExitStack() as opened:
+        writing = opened.enter_context(Database(url))
         operator = Operator(db=writing, settings=Settings(), has_broker=False)
-        app = application(reading, AccessRules(), operator=operator)
-        running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [port]})
-        thread.start()
-        while not running.started:
-            time.sleep(0.02)
-        here = f"http://127.0.0.1:{port.getsockname()[1]}"
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
-        try:
-            _other_origin(browser, here, open_run, tmp_path)
-            assert runs.get(db, open_run).state == "running"
-            for scheme in ("light", "dark"):
-                page = browser.new_context(
-                    color_scheme=scheme, viewport={"width": 400, "height": 900}
-                ).new_page()
-                page.goto(here + link("runs", open_run))
-                page.get_by_role("link", name="Cancel").click()
-                assert "1 shard" in page.inner_text("main")
-                assert axe.Axe().run(page).response["violations"] == []
-                page.context.close()
-            page = browser.new_page()
-            page.goto(here + link("runs", open_run, "operate", "cancel"))
-            page.get_by_role("button", name="Cancel this run").focus()
-            page.keyboard.press("Enter")
-            page.get_by_text("The run is cancelled").wait_for()
+        here = opened.enter_context(listening(url, operator=operator))
+        _other_origin(browser, here, open_run, tmp_path)
+        assert runs.get(db, open_run).state == "running"
+        for scheme in ("light", "dark"):
+            page = browser.new_context(
+                color_scheme=scheme, viewport={"width": 400, "height": 900}
+            ).new_page()
+            page.goto(here + link("runs", open_run))
+            page.get_by_role("link", name="Cancel").click()
+            assert "1 shard" in page.inner_text("main")
             assert axe.Axe().run(page).response["violations"] == []
-        finally:
-            browser.close()
-            running.should_exit = True
-            thread.join()
+            page.context.close()
+        page = browser.new_page()
+        page.goto(here + link("runs", open_run, "operate", "cancel"))
+        page.get_by_role("button", name="Cancel this run").focus()
+        page.keyboard.press("Enter")
+        page.get_by_text("The run is cancelled").wait_for()
+        assert axe.Axe().run(page).response["violations"] == []
+        page.context.close()
     assert runs.get(db, open_run).state == "cancelled"
 
 
@@ -547,22 +512,3 @@ def _other_origin(browser: Any, here: str, run_id: str, folder: Path) -> None:
     page.wait_for_url(f"{here}/**")
     assert "Nothing was done" in page.inner_text("main")
     context.close()
-
-
-def test_progress_goes_on_after_a_resume(acting: Acting, db: Database, open_run: str) -> None:
-    give_up(db, open_run)
-    act(acting(), open_run, "resume")
-    claim = shards.claim(db, open_run, "tester", 60.0)
-    assert claim is not None and claim.attempt == 1
-    words = [explained_text(number, "good tea", "positive") for number in range(7, 14)]
-    made = ShardResult(
-        shard=claim.shard,
-        outcomes=tuple(replace(one) for one, _ in words),
-        attributions=tuple(one for _, one in words),
-        failures=(),
-        mentions=(),
-        aggregate={},
-        seconds=0.1,
-    )
-    results.save(db, claim, made)
-    assert runs.finalise(db, open_run) and states(db, open_run) == {"done": 2}

@@ -3,15 +3,19 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from fresh_stores import fresh_store
 from noted_transactions import noted_transactions
 from report_samples import (
+    ANNS,
+    BOBS,
     CLASSES,
     Visible,
     biased_run,
@@ -20,12 +24,16 @@ from report_samples import (
     stored_run,
     write_picture,
 )
+from served_pages import listening
 from sqlalchemy import delete, update
 from starlette.testclient import TestClient
 
-from orchestrator.schedule.fire_times import latest
+from benchmarks.serve_tasks import MOST_CLICKS, QUESTIONS, Answered, ask
+from orchestrator.schedule.fire_times import latest, upcoming
 from orchestrator.serve.links import link, name_of, segment
 from orchestrator.serve.page_table import PAGES
+from transexplain.analysis.groups.counterfactuals import Observation
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports.sql_results import write
 from transexplain.store import browsing_items, queueing, runs, schedules, shards
 from transexplain.store.browsing_items import ItemSearch
@@ -35,7 +43,11 @@ from transexplain.store.schedules import Receiver
 from transexplain.store.schema import result_part
 from transexplain.store.schema import schedule as schedule_table
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import DatasetRef, PrivacyPlan, Shard
+from transexplain.types.plans import DatasetRef, EvaluationPlan, PrivacyPlan, Shard
+from transexplain.types.scores import EvaluatedMethod, MethodSpec, MetricScore, MetricSpec
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 Serve = Callable[..., TestClient]
 HOSTILE = (
@@ -485,3 +497,123 @@ def test_an_empty_store_says_so(serve: Serve, tmp_path: Path) -> None:
         assert "no runs yet" in shown(client, "/").text
         for address in ("/fleet", "/schedules", "/compare"):
             shown(client, address)
+
+
+# ---- texts of counterfactuals -------------------------------------------------------------------
+
+
+def from_templates() -> list[Observation]:
+    """An Ann and a Bob in each of 30 templates, as items that came with these names."""
+    return [
+        Observation(
+            document=f"template {number} <b>",
+            group=group,
+            entity=names[number % 6],
+            template=True,
+            own=True,
+            positions=6,
+            predicted=("negative", "positive")[worth > 0],
+            log_odds=(worth + 0.01 * number,),
+        )
+        for number in range(30)
+        for group, names, worth in (("anns", ANNS, 1.0), ("bobs", BOBS, 0.0))
+    ]
+
+
+@pytest.fixture
+def templates(db: Database) -> str:
+    """A run whose counterfactuals are pairs of items that were made from templates."""
+    found = biased_run(db, checked=ControlResults(observations=from_templates()))
+    assert write(db, found)
+    return found
+
+
+def links(client: TestClient, address: str) -> Iterator[str]:
+    """Where the links of a page lead, its own places left out."""
+    answer = client.get(address)
+    assert answer.status_code == 200, f"{address}: {answer.status_code}"
+    for tag, attrs in Visible(answer.text).tags:
+        if tag == "a" and not (attrs.get("href") or "#").startswith("#"):
+            yield attrs["href"]
+
+
+def test_a_text_made_from_a_template_is_named_and_leads_nowhere(
+    client: TestClient, templates: str
+) -> None:
+    address = link("runs", templates, "groups", "anns", "entities", ANNS[0])
+    widest = client.get(f"{address}.json").json()["swaps"]["widest"]
+    assert widest and not any(one["is_item"] for one in widest)
+    page = client.get(address).text
+    assert "template 0 &lt;b&gt;" in page
+    assert not [one for one in links(client, address) if "template" in one]
+
+
+def test_a_text_with_swapped_names_leads_to_its_item(client: TestClient, run_id: str) -> None:
+    address = link("runs", run_id, "groups", "anns", "entities", ANNS[0])
+    widest = client.get(f"{address}.json").json()["swaps"]["widest"]
+    found = list(links(client, address))
+    for one in widest:
+        assert one["is_item"] and link("runs", run_id, "items", one["document"]) in found
+
+
+# ---- eight questions that a stranger asks the pages of a store whose answers are know -----------
+
+
+def measured() -> dict[str, Any]:
+    """LRP beside random relevance, on seven items."""
+    labels = {"lrp": 0.5, "random": 0.1}
+    methods = tuple(EvaluatedMethod(label=name, method=MethodSpec(name=name)) for name in labels)
+    return {
+        "evaluation": EvaluationPlan(
+            methods=methods,
+            metrics=(MetricSpec(name="activation"),),
+            targets=("class:positive",),
+            items=12,
+        ),
+        "scores": [
+            MetricScore(
+                item_id=f"row-{place}",
+                method=method,
+                target="class:positive",
+                metric="activation",
+                value=value + place / 100,
+            )
+            for place in range(7)
+            for method, value in labels.items()
+        ],
+    }
+
+
+@pytest.mark.exhaustive
+def test_a_stranger_finds_eight_answers_within_three_clicks(
+    browser: "Browser", db: Database
+) -> None:
+    before = biased_run(db, checked=None)
+    after = biased_run(db, previous=before, **measured())
+    assert write(db, before) and write(db, after)
+    planned = schedules.Planned(name="nightly", cron="0 3 * * *", time_zone="UTC", spec={})
+    schedules.add(db, planned)
+    found: dict[str, Answered] = {}
+    with listening(f"sqlite:///{db.path}") as server:
+        page = browser.new_context().new_page()
+        page.set_default_timeout(10_000)
+        for question in QUESTIONS:
+            found[question.asked] = ask(page, server, question)
+        page.context.close()
+    assert all(one.clicks <= MOST_CLICKS and one.seconds < 60 for one in found.values())
+    said = {name: one.answer for name, one in found.items()}
+    assert said.keys() == {one.asked for one in QUESTIONS} and len(said) == 8
+    worst = "anns against all other groups flagged changes"
+    assert said["which group is worst"].startswith(worst)
+    driver = said["who drives it"].split()[0]
+    assert driver in ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")
+    assert f"{driver} was" in said["an example"] and "+0.5" in said["an example"]
+    assert "activation" in said["is the method faithful"]
+    assert "0.53 0.13 0.40" in said["is the method faithful"]
+    assert "yes" in said["is the method faithful"]
+    assert said["what failed"] == "Failed items by kind: 1 empty-text, 1 null"
+    assert "anns, mention: from open to changes" in said["what changed since the last run"]
+    fire = datetime.fromtimestamp(next(upcoming("0 3 * * *", "UTC", time.time())), UTC)
+    assert said["when is the next one"].startswith(f"Next {fire:%Y-%m-%d %H:%M} UTC, in ")
+    # 38 items in 6 shards of a tenth of a second, twice
+    assert said["how fast is the fleet"] == "Rate 63.3 items a second"

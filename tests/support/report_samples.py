@@ -282,6 +282,46 @@ def biased_run(db: Database, **changes: Any) -> str:
     return stored_run(db, explained, failures, groups=groups, **changes)
 
 
+def image_run(db: Database, folder: Path, count: int = 6) -> str:
+    """Pictures of two classes, each explained for the class that it is predicted as."""
+    explained = []
+    for index in range(count):
+        value = float(index + 1)
+        outcome = ItemOutcome(
+            item_id=f"cat/{index}.png",
+            index=index,
+            label="cat",
+            predicted="cat" if index % 2 else "dog",
+            logits=(0.0, value) if index % 2 == 0 else (value, 0.0),
+            truncated=False,
+            positions=5,
+            source=f"cat/{index}.png",
+        )
+        attribution = image_attribution(
+            [[value, -value], [0.0, 0.0]],
+            item_id=outcome.item_id,
+            target="top:1",
+            class_index=0,
+            class_name=outcome.predicted,
+            ledger=ledger(0.0),
+        )
+        explained.append((outcome, attribution))
+    return stored_run(
+        db,
+        explained,
+        model=ModelRef(source="m", modality="image", classes=("cat", "dog"), digest="d"),
+        dataset=DatasetRef(
+            source="imagefolder:x",
+            modality="image",
+            snapshot="s",
+            fingerprint="f",
+            rows=count,
+            root=str(folder),
+        ),
+        targets=("top:1",),
+    )
+
+
 def shown_tags(document: str) -> set[str]:
     return {tag for tag, _ in Visible(document).tags}
 

@@ -22,18 +22,18 @@ WIDER = "document.documentElement.scrollWidth - document.documentElement.clientW
 
 @contextmanager
 def listening(
-    url: str, rules: AccessRules | None = None, buffer: int | None = None
+    url: str, rules: AccessRules | None = None, buffer: int | None = None, **features: Any
 ) -> Iterator[str]:
     """The address of a real server over the store at `url`; `buffer`: bytes that the system sends.
 
-    What is beyond them waits in the server for its client.
+    What is beyond them waits in the server for its client. `features`: an operator or a desk.
     """
     rules = rules or AccessRules()
     with Database(url, read_only=True) as store, socket.socket() as port:
         if buffer is not None:
             port.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         port.bind(("127.0.0.1", 0))
-        running = bounded_server(application(store, rules), rules)
+        running = bounded_server(application(store, rules, **features), rules)
         running.capture_signals = nullcontext  # a thread gets none
         thread = threading.Thread(target=running.run, kwargs={"sockets": [port]})
         thread.start()

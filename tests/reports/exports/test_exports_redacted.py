@@ -164,7 +164,7 @@ def test_redactions_without_a_meaning_are_refused(db: Database, tmp_path: Path) 
 
 
 def test_from_the_command_line(db: Database, tmp_path: Path) -> None:
-    run_id, url = secret_run(db), f"sqlite:///{tmp_path / 'exports.db'}"
+    run_id, url = secret_run(db), f"sqlite:///{db.path}"
     command = ["export", run_id, "--format", "markdown", "--db", url]
     printed = CliRunner().invoke(app, [*command, "--redact", "--min-count", "3"])
     assert printed.exit_code == 0, printed.output

@@ -2,14 +2,16 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
+from gallery import Gallery
+from report_samples import ANNS, BOBS, Visible, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.exports import annex_iv, markdown, model_card
+from transexplain.reports.exports import markdown, model_card
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.phrasing import markdown_text
 from transexplain.reports.report_records import Summary
@@ -17,7 +19,7 @@ from transexplain.reports.sections.item_fates import FailureExample, FailureKind
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import DatasetRef, ModelRef
+from transexplain.types.plans import DatasetRef, ImpactPlan, ModelRef, Scenario
 
 HOSTILE = "a|b `c` <img src=x onerror=alert(1)> **d** [e](http://f) @everyone"
 
@@ -45,28 +47,8 @@ def test_what_the_data_says_is_neither_markup_nor_html(db: Database, form: str) 
             assert len(re.findall(r"(?<!\\)\|", line)) in (5, 6, 9, 10), line
 
 
-def test_the_comment_says_differences_changes_and_failures(db: Database) -> None:
-    unbiased = stored_run(
-        db,
-        [
-            explained_text(number, f"{BOBS[number % 6]} was good", "positive")
-            for number in range(36)
-        ],
-        groups=[EntityGroup(name="bobs", terms=BOBS)],
-    )
-    text = markdown.render(summarise(db, biased_run(db, previous=unbiased)))
-    assert "2 groups: 2 flagged." in text
-    assert text.splitlines()[2].startswith("**The mention changes the prediction.")
-    assert "| anns | all other groups | changes | positive: log-odds +0.98 logits" in text
-    assert "| anns | positive | all other groups | +0.490 | 0.49 to 0.49 | p = 0.003 | 6 |" in text
-    assert f"### Compared with run {unbiased}" in text
-    assert "| anns | no verdict | changes | no verdict | open |" in text
-    assert "| empty-text | 1 | row-36 | the text is empty |" in text
-    assert "mentions of anns" not in text, "the table says it with more numbers"
-
-
-def test_the_comment_stays_short_whatever_there_is(db: Database) -> None:
-    summary = summarise(db, biased_run(db))
+def test_the_comment_stays_short_whatever_there_is(gallery: Gallery) -> None:
+    summary = gallery.summary("biased")
     assert summary.groups is not None
     row = summary.groups.rows[0]
     rows = tuple(replace(row, group=f"group {number}") for number in range(200))
@@ -85,9 +67,9 @@ def card_of(summary: Summary) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(block), body
 
 
-def test_the_model_card_is_read_by_the_hub_and_holds_the_numbers(db: Database) -> None:
+def test_the_model_card_is_read_by_the_hub_and_holds_the_numbers(gallery: Gallery) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    summary = summarise(db, biased_run(db))
+    summary = gallery.summary("biased")
     card = hub.ModelCard(model_card.render(summary))
     (result,) = card.data.eval_results
     assert (result.metric_type, result.metric_value) == ("accuracy", 1.0)
@@ -120,30 +102,6 @@ def test_without_labels_or_groups_the_card_says_so(db: Database) -> None:
     assert "x.csv" in body
 
 
-def test_the_block_has_the_points_and_says_what_it_is_not(db: Database) -> None:
-    text = annex_iv.render(summarise(db, biased_run(db)))
-    heads = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    points = [re.match(r"2\(g\)|3|Points", head) for head in heads]
-    assert all(points) and len(heads) == 9
-    assert "is no legal advice" in text
-    assert "Items with anns: error rate 0.0 % (0 of 18; 95 % interval 0.0 % to 17.6 %)" in text
-    assert "Items with anns: positive is predicted for 66.7 % of 18 items" in text
-    assert "1.00 times the rate of all other groups" in text
-    assert "anns against all other groups. The mention changes the prediction" in text
-    assert "Labelled negative: 12 items." in text
-    assert heads[0] == "2(g) Testing data: what was audited", "2(d) is of training data"
-    left = text.split("## Points that this audit does not fill")[1]
-    for point in ("- 1(a) to 1(h):", "- 2(d): the data it was trained on", "- 2(e), 2(f), 2(h):"):
-        assert point in left
-    assert re.findall(r"^- (\d)", left, re.M) == list("12222345679")
-
-
-def test_an_empty_section_says_that_nothing_was_measured(db: Database) -> None:
-    text = annex_iv.render(summarise(db, stored_run(db, [explained_text(0, "good", None)])))
-    for head in ("2(g) Metrics: effects", "3 Accuracy for specific", "3 Sources of risk"):
-        assert re.search(rf"## {re.escape(head)}.*\n\n- Nothing was measured here\.", text)
-
-
 def test_the_text_of_markdown_notifies_nobody() -> None:
     assert "@everyone" not in markdown_text(HOSTILE)
     assert markdown_text("a\n\n# b") == r"a \# b"
@@ -160,3 +118,101 @@ def test_an_evaluation_has_no_explanations(db: Database, tmp_path: Any, form: st
     with pytest.raises(ConfigurationError, match="is an evaluation"):
         export(db, run_id, form, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+# ---- exports of bias scenarios and impact ratios ------------------------------------------------
+
+
+WRITTEN = "a|b <img src=x> **d** [e](http://f) @everyone"
+PLAN = ImpactPlan(
+    favourable=("positive",),
+    sex="who",
+    ethnicity="from",
+    unknown=("?",),
+    data_source="Applications of 2025.",
+    exclusion_reason="Too few to say anything.",
+)
+
+
+def run_of(db: Database, **settings: Any) -> str:
+    """Of women 2 in 4 are selected, of men 3 in 4; one is of unknown sex."""
+    people = [*[("f", n) for n in range(40)], *[("m", n) for n in range(40)], ("?", 0), ("x", 0)]
+    explained = [
+        explained_text(
+            index,
+            # longer texts have higher scores
+            ("good" if number % 4 < (3 if sex == "m" else 2) else "bad") + " x" * (number % 7),
+            None,
+            meta={"who": sex, "from": "here"},
+        )
+        for index, (sex, number) in enumerate(people)
+    ]
+    return stored_run(db, explained, **{"impact": PLAN, **settings})
+
+
+def text_of(db: Database, run: str, form: str, **options: Any) -> str:
+    found = export(db, run, form, None, **options)
+    assert found is not None
+    return found
+
+
+def test_the_summary_by_local_law_144(db: Database) -> None:
+    text = text_of(db, run_of(db), "local-law-144")
+    assert "no legal advice, and it is not the work of an independent auditor" in text
+    assert "- Source and explanation of the data: Applications of 2025.\n" in text
+    assert "- Date of the data: not given." in text
+    assert re.search(r"- Date of the audit: \d{4}-\d\d-\d\d \d\d:\d\d UTC\.", text)
+    assert "Reason: Too few to say anything.\n" in text
+    sex = text.split("### By sex\n")[1].split("###")[0]
+    assert "| f | 40 | 20 | 50.0 % | 0.667 |" in sex
+    assert "| m | 40 | 30 | 75.0 % | 1.000 |" in sex
+    assert "| x | 1 | 1 | 100.0 % | left out |" in sex, "with its count and its rate"
+    assert "Items of unknown sex, which are not in this table: 1." in sex
+    for rule in ("5-301(b)(1), (c)(2)", "5-301(d)", "5-303(a)(2)", "5-304"):
+        assert f"| {rule} |" in text
+    assert "Median score of all items: log-odds" in text
+
+
+def test_redacted_it_says_nothing_of_few(db: Database) -> None:
+    text = text_of(db, run_of(db), "local-law-144", redact=True)
+    sex = text.split("### By sex\n")[1].split("###")[0]
+    assert "| f | 40 | 20 |" in sex and "| x |" not in sex
+    assert "which are not in this table: few." in sex
+    assert "Redacted: " in text
+
+
+def test_a_run_without_categories_says_what_to_write(db: Database) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"names no columns of categories in groups\.impact"
+    ):
+        export(db, run_of(db, impact=None), "local-law-144", None)
+    with pytest.raises(ConfigurationError, match="no item is explained yet"):
+        export(db, stored_run(db, [], impact=PLAN), "local-law-144", None)
+
+
+@pytest.mark.parametrize("form", ["local-law-144", "annex-iv", "model-card"])
+def test_what_people_wrote_is_neither_markup_nor_html(db: Database, form: str) -> None:
+    plan = replace(PLAN, data_source=WRITTEN, data_date=WRITTEN, exclusion_reason=WRITTEN)
+    explained = [
+        explained_text(number, "good", None, meta={"who": WRITTEN, "from": WRITTEN})
+        for number in range(3)
+    ]
+    model = ModelRef(source="m", classes=("negative", "positive"))
+    stated = Scenario(harm=WRITTEN, owner=WRITTEN)
+    run = stored_run(db, explained, impact=plan, scenario=(stated,), model=model)
+    text = text_of(db, run, form).split("---\n")[-1]
+    assert not Visible(text).tags
+    assert "@everyone" not in text and "](http" not in re.sub(r"\\.", "", text)
+    lengths = {len(re.findall(r"(?<!\\)\|", one)) for one in text.splitlines() if one[:1] == "|"}
+    assert lengths <= {4, 8}, "no cell ends early"
+
+
+def test_the_tables_have_a_row_for_each_category_and_scenario(db: Database, tmp_path: Path) -> None:
+    run = run_of(db, scenario=(Scenario(harm="=1+1", review_date="2020-01-01"),))
+    export(db, run, "csv", tmp_path / "csv")
+    ratios = (tmp_path / "csv" / "impact_ratios.csv").read_text(encoding="utf-8").splitlines()
+    assert ratios[0].startswith("answer,by,sex,ethnicity,items,share,excluded,selected,rate,")
+    assert ratios[1].startswith("positive,sex,f,,40,") and len(ratios) == 1 + 3 + 1 + 3
+    stated = (tmp_path / "csv" / "scenarios.csv").read_text(encoding="utf-8").splitlines()
+    assert stated[1].startswith("'=1+1,,,,,,2020-01-01,"), "no spreadsheet computes it"
+    assert stated[1].endswith(",True")

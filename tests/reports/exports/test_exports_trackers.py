@@ -91,12 +91,6 @@ def test_parameters_metrics_and_files(
     assert {"summary.md", "model-card.md", "tables/groups.csv"} <= set(reported.files)
 
 
-def test_what_was_not_measured_is_no_metric(db: Database) -> None:
-    found = metrics_of(summarise(db, biased_run(db)))
-    assert "class_sensitivity" not in found and not [n for n in found if n.startswith("faith")]
-    assert found["conservation/above_tolerance"] == 0.0
-
-
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_tracker_that_is_not_installed(
     db: Database, monkeypatch: pytest.MonkeyPatch, name: str
