@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import transexplain
-from orchestrator.cli.command_line import GROUPS, VERBS
+from orchestrator.cli.verb_table import GROUPS, VERBS
 from orchestrator.monitoring.fleet_metrics import METRICS as FLEET_METRICS
 from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
 from transexplain.evaluating.metrics import METRICS

@@ -160,7 +160,12 @@ def test_brackets_in_texts_are_no_depth() -> None:
         refuse_depth("[" * (DEEPEST + 1))
 
 
-@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner, max_size=2)))
+@given(
+    st.recursive(
+        st.text() | st.integers(),
+        lambda inner: st.just([]) | st.lists(inner, min_size=1, max_size=2),
+    )
+)
 def test_json_is_read_as_it_was_written(value: Any) -> None:
     assert read_json(json.dumps(value)) == value
 

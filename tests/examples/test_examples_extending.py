@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import transexplain as te
 from orchestrator.cli import app
-from orchestrator.cli.command_line import VERBS, Entry
+from orchestrator.cli.verb_table import VERBS, Entry
 from transexplain import methods
 from transexplain.data import SOURCES
 from transexplain.engine import operators

@@ -11,7 +11,8 @@ import pytest
 from everyday import only
 from typer.main import get_command
 
-from orchestrator.cli.command_line import GROUPS, VERBS, app
+from orchestrator.cli.command_line import app
+from orchestrator.cli.verb_table import GROUPS, VERBS
 from transexplain.registry import load
 
 ROOT = Path(__file__).resolve().parents[2]

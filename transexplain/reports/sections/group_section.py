@@ -199,9 +199,9 @@ _RULES: Mapping[type, RedactionRules] = {
     ),
     **group_relevance.RULES,
     **group_answers.RULES,
-    **group_relevance.RULES,
+    **group_relevance.CONTROL_RULES,
     **group_matching.RULES,
-    **group_relevance.RULES,
+    **group_relevance.QUALITY_RULES,
 }
 
 
