@@ -273,7 +273,7 @@ def _classification(entry: Any) -> Classification:
 
 
 def _option_names(method: str | MethodSpec, params: Mapping[str, Any]) -> list[str]:
-    """Which parameters are not the method's."""
+    """Return which parameters are not the method's."""
     own = () if isinstance(method, MethodSpec) else parameters_of(method)
     windows = params.get("long_text") == "window"
     return [*_OPTIONS, *(name for name in ("window", "stride") if windows or name not in own)]

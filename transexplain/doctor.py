@@ -106,7 +106,7 @@ class Diagnosis:
 
     @property
     def closes(self) -> bool | None:
-        """Whether the gap is within its tolerance; None where it is measured only."""
+        """Return whether the gap is within its tolerance; None where it is measured only."""
         if self.ledger is None or not math.isfinite(self.ledger.gap):
             return False
         if self.gap_tolerance is None:
@@ -115,7 +115,7 @@ class Diagnosis:
 
     @property
     def same_logits(self) -> bool:
-        """Whether the logits are the same with and without the rules."""
+        """Return whether the logits are the same with and without the rules."""
         difference = self.logits_difference
         return difference is not None and difference <= self.logits_tolerance * self.logit_scale
 
@@ -133,7 +133,7 @@ class Diagnosis:
 
     @property
     def batching(self) -> str:
-        """How items of this model are put into batches."""
+        """Return how items of this model are put into batches."""
         if not self.invariance.batch:
             return "item by item"
         if self.model.modality == "image":
@@ -378,7 +378,7 @@ def _seconds(run: Callable[[], Any], *, on_cuda: bool) -> float:
 
 
 def _gap_tolerance(model: LoadedModel, census: Census) -> float | None:
-    """What a gap is judged by; None where half precision is at work: it is measured only."""
+    """Return what a gap is judged by; None where half precision is at work: it is measured only."""
     if not census.dtypes <= set(_GAPS):
         return None
     dtype: torch.dtype = getattr(torch, model.ref.dtype)

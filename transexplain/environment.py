@@ -22,14 +22,14 @@ _GIT_SECONDS = 10.0
 
 
 def planned_here() -> dict[str, Any]:
-    """What is recorded with a run when it is created."""
+    """Return what is recorded with a run when it is created."""
     return {**saved_here(), "git": git_state(Path.cwd())}
 
 
 def saved_here(
     steps: Sequence[str] = (), device: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """What is recorded with a shard when it is saved: `software` and `hardware`.
+    """Return what is recorded with a shard when it is saved: `software` and `hardware`.
 
     `steps` says how explanations ran; where all of them ran eagerly that is left out. `device` are
     the seconds of a `DeviceTime`.

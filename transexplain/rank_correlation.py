@@ -26,7 +26,7 @@ def rank_correlation(array_like: ArrayLike, other: ArrayLike, *, fewest: int = 2
 
 
 def rank_similarity(one: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]) -> float:
-    """How alike two maps of one shape rank their positions, -1 to 1; always defined.
+    """Return how alike two maps of one shape rank their positions, -1 to 1; always defined.
 
     It is Spearman's. Two equal maps are alike, also where they are constant and Spearman's is not
     defined, and so are any two constant ones; a constant map and another have nothing in common: 0.
@@ -41,5 +41,5 @@ def rank_similarity(one: NDArray[np.floating[Any]], other: NDArray[np.floating[A
 
 
 def is_constant(values: NDArray[np.floating[Any]]) -> bool:
-    """Whether a map (P,) gives all its positions one value, and so ranks none."""
+    """Return whether a map (P,) gives all its positions one value, and so ranks none."""
     return bool((values == values[:1]).all())

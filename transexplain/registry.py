@@ -59,6 +59,6 @@ def require(package: str, extra: str) -> None:
 
 
 def load(place: str) -> Any:
-    """What stands at `module:attribute`."""
+    """Return what stands at `module:attribute`."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)

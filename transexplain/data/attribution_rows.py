@@ -95,7 +95,7 @@ def find_spans(text: str, tokens: Sequence[str], special: Sequence[bool | None])
 
 
 def is_frame(token: str) -> bool:
-    """Whether a token that stands for no part of the text has the form of a special one."""
+    """Return whether a token that stands for no part of the text has the form of a special one."""
     return token == "" or (token not in _UNKNOWN and bool(_SPECIAL.fullmatch(token)))
 
 

@@ -325,7 +325,7 @@ def picked(rows: Iterator[RawRow], wanted: Sequence[str]) -> Iterator[RawRow]:
 
 
 def is_blank(line: bytes | Problem) -> bool:
-    """Whether a line holds nothing but white space."""
+    """Return whether a line holds nothing but white space."""
     return isinstance(line, bytes) and not line.strip()
 
 
@@ -422,7 +422,7 @@ def picked_cells(
 
 
 def is_blank_row(cells: Cells) -> bool:
-    """Whether a row holds no cell, or a single blank one."""
+    """Return whether a row holds no cell, or a single blank one."""
     return cells == [] or (
         isinstance(cells, list) and len(cells) == 1 and not cells[0].strip(" \r\n")
     )

@@ -112,7 +112,7 @@ def _mark(stream: IO[bytes]) -> int:
 def _plain_starts(
     lines: Iterator[bytes | Problem], counted: _Counted, first: int
 ) -> Iterator[tuple[int | None, bool]]:
-    """Where each line begins, and whether it is blank."""
+    """Return where each line begins, and whether it is blank."""
     start = first
     for line in lines:
         yield start, file_formats.is_blank(line)

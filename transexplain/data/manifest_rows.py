@@ -176,7 +176,7 @@ def aligned(ref: DatasetRef, row: int) -> int:
 
 
 def changed_files(ref: DatasetRef) -> Iterator[str]:
-    """What is wrong with each of the files that is not as it was when the audit was planned.
+    """Return what is wrong with each of the files that is not as it was when the audit was planned.
 
     Raises as `listed_files.read`, ObjectStoreError.
     """

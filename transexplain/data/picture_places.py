@@ -39,7 +39,7 @@ def plain_column(column: Any) -> Any:
 
 
 def holds_pictures(kind: Any, path: AnyPath, name: str) -> bool:
-    """Whether a column holds the bytes of pictures; False: their paths, as texts.
+    """Return whether a column holds the bytes of pictures; False: their paths, as texts.
 
     Raises DataSourceError where it holds neither.
     """
@@ -155,12 +155,12 @@ _CELL = re.compile(r"(.+?\.parquet)#(.+)\[(\d+)\]", re.IGNORECASE | re.DOTALL)
 
 
 def member_place(name: str, start: int, size: int) -> str:
-    """What follows the name of a tar in the place of its member `name`."""
+    """Return what follows the name of a tar in the place of its member `name`."""
     return f"#{name}@{start}+{size}"
 
 
 def cell_place(column: str, row: int) -> str:
-    """What follows the name of a Parquet file in the place of a cell."""
+    """Return what follows the name of a Parquet file in the place of a cell."""
     return f"#{column}[{row}]"
 
 
@@ -175,7 +175,7 @@ def packed_cells(column: Any, name: str, first: int) -> list[PackedPicture | str
 
 
 def is_packed(place: str) -> bool:
-    """Whether a place is written as one inside of a file with many pictures."""
+    """Return whether a place is written as one inside of a file with many pictures."""
     return bool(_MEMBER.fullmatch(place) or _CELL.fullmatch(place))
 
 

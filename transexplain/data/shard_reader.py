@@ -198,7 +198,7 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
 
 
 def has_rationales(ref: DatasetRef) -> bool:
-    """Whether any item of the dataset has a human rationale."""
+    """Return whether any item of the dataset has a human rationale."""
     return "evidence" in _columns(ref)
 
 
@@ -209,7 +209,7 @@ def annotated_groups(ref: DatasetRef) -> list[str]:
 
 
 def clustering_of(ref: DatasetRef) -> dict[str, int]:
-    """How many clusters and templates a dataset has, and what was found in its texts.
+    """Return how many clusters and templates a dataset has, and what was found in its texts.
 
     `clusters` counts an item without one by itself, `single` are templates of one item;
     `repeating`, `repeated` and `template` are as `item_clusters.Clustering` has them. What was not
@@ -254,7 +254,7 @@ def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
 
 
 def _opened(ref: DatasetRef, row: dict[str, Any], root: AnyPath, picture: RemotePath | None) -> Any:
-    """What the content of a row stands for; raises ItemError, ObjectStoreError."""
+    """Return what the content of a row stands for; raises ItemError, ObjectStoreError."""
     content = row["content"]
     if ref.modality == "image":
         return open_picture(root, content, sha256=row["sha256"], resolved=True, read=picture)

@@ -66,7 +66,7 @@ def _remote_partitions(url: str) -> tuple[RemotePath, ...]:
 
 
 def _is_partitioned(name: str) -> bool:
-    """Whether the name of a file, below its folder, is that of data in a partition."""
+    """Return whether the name of a file, below its folder, is that of data in a partition."""
     suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
     # writers keep such names for themselves
     hidden = any(part.startswith(("_", ".")) for part in name.split("/"))

@@ -235,7 +235,7 @@ class FileSource:
 
     @property
     def facts(self) -> FileFacts:
-        """What is known of the files whose rows were read."""
+        """Return what is known of the files whose rows were read."""
         notes = (*self._notes, *self._labelled.notes())
         return FileFacts(notes=notes, label_names=agreed(self._called))
 
@@ -433,7 +433,7 @@ def open_table(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
 
 
 def _are_tars(paths: Sequence[AnyPath]) -> bool:
-    """Whether all of them are; raises DataSourceError where some are."""
+    """Return whether all of them are; raises DataSourceError where some are."""
     formats = {format_of(path) == "tar" for path in paths}
     if len(formats) > 1:
         raise DataSourceError("tars cannot be mixed with files of other formats; audit them apart")

@@ -165,7 +165,7 @@ class _Reader:
             )
 
     def columns(self, first: Sequence[_Sample | Problem]) -> tuple[str, ...]:
-        """What follows keys, the fields of .json members, and what every tar has."""
+        """Return what follows keys, the fields of .json members, and what every tar has."""
         columns = dict.fromkeys((PICTURE, LABEL, KEY))
         for sample in first:
             if isinstance(sample, _Sample):

@@ -124,7 +124,7 @@ def _other_sheets(book: Any, wanted: str | None) -> Iterator[str]:
 
 
 def _without_values(sheet: Any) -> Iterator[str]:
-    """What a sheet holds that reads as empty cells."""
+    """Return what a sheet holds that reads as empty cells."""
     merged = formulas = 0
     piece = rest = b"<"
     with sheet._get_source() as part:

@@ -160,7 +160,7 @@ class Census:
 
     @property
     def uncovered(self) -> tuple[Uncovered, ...]:
-        """What has no rule, one entry per call site."""
+        """Return what has no rule, one entry per call site."""
         return tuple(
             Uncovered(operator=operator, where=where, why=why, count=count)
             for (operator, where, why), count in self._uncovered.items()

@@ -56,7 +56,7 @@ class LinearRule:
 
     @property
     def plain(self) -> bool:
-        """Whether this is LRP-0, the gradient itself."""
+        """Return whether this is LRP-0, the gradient itself."""
         return self == LinearRule()
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ class Composite:
 
     @property
     def relevance_form(self) -> bool:
-        """Whether the backward pass carries relevance instead of gradients."""
+        """Return whether the backward pass carries relevance instead of gradients."""
         return self.chefer is not None
 
     @property

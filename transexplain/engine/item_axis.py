@@ -25,7 +25,7 @@ def place(tensor: Tensor, axis: ItemAxis | None) -> None:
 
 
 def placed(tensor: Tensor) -> bool:
-    """Whether the item axis of a tensor was noted already."""
+    """Return whether the item axis of a tensor was noted already."""
     return recorded(tensor).placed
 
 
@@ -147,7 +147,7 @@ def _joined(call: Call, moved: ItemAxis | None, items: int) -> ItemAxis | None:
 
 
 def _same_items(carriers: Sequence[Tensor]) -> bool:
-    """Whether all carriers have the same items on the same axis."""
+    """Return whether all carriers have the same items on the same axis."""
     first, *others = map(axis_of, carriers)
     if first is None or first.index is None or any(other != first for other in others):
         return False

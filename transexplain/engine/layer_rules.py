@@ -226,7 +226,7 @@ def batch_norm(mode: RelevanceMode, call: Call) -> Any:
 
 
 def batch_scale(call: Call) -> Tensor:
-    """What a batch norm in evaluation multiplies each channel with, (1, C, 1, ...).
+    """Return what a batch norm in evaluation multiplies each channel with, (1, C, 1, ...).
 
     Raises EngineError where it takes its statistics from the batch.
     """

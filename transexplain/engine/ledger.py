@@ -281,15 +281,15 @@ class SiteBooking(Booking):
         self.axis = self.keeper.axis_after(out)
 
     def bias(self, shares: Tensor) -> None:
-        """What the operator's constant takes."""
+        """Return what the operator's constant takes."""
         self._add(self.entry, shares)
 
     def rule(self, lost: Tensor) -> None:
-        """What the rule loses."""
+        """Return what the rule loses."""
         self._add("rules", lost)
 
     def passed(self, above: Tensor, below: Tensor) -> None:
-        """What arrives and what leaves."""
+        """Return what arrives and what leaves."""
         keeper = self.keeper
         if keeper.book.kept:
             lost = keeper._sum(above, self.axis) - keeper._sum(below, self.axis)
@@ -315,7 +315,7 @@ class Converted(Booking):
         self.to, self.axis, self.items = to, to.axis, to.items
 
     def bias(self, shares: Tensor) -> None:
-        """What the operator's constant takes."""
+        """Return what the operator's constant takes."""
         self.to.bias(shares)
         self.to.rule(-shares)
 

@@ -44,7 +44,7 @@ class NonZero:
         return full.view(like.shape[:-1])
 
     def same(self, other: "NonZero") -> bool:
-        """Whether both select the same rows and columns."""
+        """Return whether both select the same rows and columns."""
         if self.columns != other.columns or (self.rows is None) != (other.rows is None):
             return False
         return self.rows is None or other.rows is None or torch.equal(self.rows, other.rows)

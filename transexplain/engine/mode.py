@@ -103,7 +103,7 @@ class RelevanceMode(TorchFunctionMode):
         self.books.in_encoder = True
 
     def carries(self, value: Any) -> bool:
-        """Whether `value` was computed from the input layer."""
+        """Return whether `value` was computed from the input layer."""
         return isinstance(value, Tensor) and value.requires_grad
 
     def __torch_function__(

@@ -74,7 +74,7 @@ def _columns(gradient: Any) -> tuple[int, int] | None:
 
 
 def _is_zeros(node: Node) -> bool:
-    """Whether a node is made of zeros: created so, and moved or expanded at most."""
+    """Return whether a node is made of zeros: created so, and moved or expanded at most."""
     needed = behind([node])
     kinds = {getattr(user.target, "overloadpacket", None) for user in needed}
     return all(map(is_constant, needed)) and kinds <= _ZEROS | _MOVING | {_ATEN.expand}
@@ -282,7 +282,7 @@ def _compiled() -> Callable[..., Tensor]:
 
 @cache
 def _seen_from_behind(keys: int, queries: int, device: torch.device) -> Any:
-    """Which positions i see position j, in blocks: those that are not before it."""
+    """Return which positions i see position j, in blocks: those that are not before it."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     def sees(_b: Tensor, _h: Tensor, j: Tensor, i: Tensor) -> Tensor:

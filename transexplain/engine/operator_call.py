@@ -215,7 +215,7 @@ class LinearValues:
 
 
 def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Which operator it is: its name, and the place of its weight."""
+    """Return which operator it is: its name, and the place of its weight."""
     place = weight_place(name)
     weight = args[place[0]] if place is not None and place[0] < len(args) else None
     return (name, weight.data_ptr(), tuple(weight.shape)) if isinstance(weight, Tensor) else (name,)

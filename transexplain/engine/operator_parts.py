@@ -131,7 +131,7 @@ def _no(*_: object) -> bool:
 
 
 def written_out(func: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """What `func` computes, as calls of other torch functions.
+    """Return what `func` computes, as calls of other torch functions.
 
     A function of torch that is written in Python first checks whether a mode is on, and then hands
     itself over whole (`nn.MultiheadAttention` arrives as one such call). In a copy of it that check

@@ -49,7 +49,7 @@ def every_expert(module: nn.Module | None) -> Iterator[None]:
 
 
 def _loops(experts: Any) -> bool:
-    """Whether the experts are computed one after the other, by the model's own code."""
+    """Return whether the experts are computed one after the other, by the model's own code."""
     chosen = getattr(experts.config, "_experts_implementation", None)
     return chosen == "eager" and not getattr(experts, "_is_expert_parallel", False)
 

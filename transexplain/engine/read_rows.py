@@ -83,7 +83,7 @@ class RowRules:
         return None
 
     def of_argument(self, node: Node, axis: Axis, argument: Node) -> Axis | None:
-        """Which axis of an argument has the rows that stand at `axis` of the result."""
+        """Return which axis of an argument has the rows that stand at `axis` of the result."""
         own, result = shape_of(argument), shape_of(node)
         if node.target is operator.getitem:
             return axis
@@ -160,7 +160,7 @@ def reduced_dims(node: Node, rank: int) -> list[int]:
 
 
 def keeps_dims(node: Node) -> bool:
-    """Whether a reduction leaves axes of length 1."""
+    """Return whether a reduction leaves axes of length 1."""
     return bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
 
 
@@ -225,7 +225,7 @@ def _read(second: GraphModule) -> Read | None:
 
 
 def _puts_a_row(node: Node) -> bool:
-    """Whether it puts a row (B, D) among zeros (B, T, D)."""
+    """Return whether it puts a row (B, D) among zeros (B, T, D)."""
     if node.target is not _ATEN.select_backward.default:
         return False
     given: tuple[Any, ...] = node.args
@@ -444,7 +444,7 @@ def _row_by_row(node: Node) -> bool:
 
 
 def _can_be_narrow(node: Node, axis: Axis, rules: RowRules) -> bool:
-    """Whether the rows of the result are made from the same rows of an argument."""
+    """Return whether the rows of the result are made from the same rows of an argument."""
     return any(
         rules.of_argument(node, axis, argument) is not None for argument in node.all_input_nodes
     )

@@ -73,7 +73,7 @@ class ReplayedPropagation:
 
     @property
     def cut_softmax(self) -> bool:
-        """Whether the model ends in a softmax, whose input is explained."""
+        """Return whether the model ends in a softmax, whose input is explained."""
         return self.step.cut_softmax
 
     @property
@@ -207,7 +207,7 @@ class Passes(Protocol):
 
     @property
     def cut_softmax(self) -> bool:
-        """Whether the model ends in a softmax, whose input is explained."""
+        """Return whether the model ends in a softmax, whose input is explained."""
 
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
         """Summed relevance of the input layer; a seed is shaped as the logits; `last` frees all."""
@@ -252,7 +252,7 @@ class Step:
 
     @property
     def device(self) -> torch.device:
-        """Where the inputs are."""
+        """Return where the inputs are."""
         return next(iter(self.inputs.values())).device
 
     @property
@@ -262,7 +262,7 @@ class Step:
 
     @property
     def examples(self) -> list[Tensor]:
-        """What its trace is given: the inputs, and a seed."""
+        """Return what its trace is given: the inputs, and a seed."""
         return [*self.given, torch.ones(self.shape, dtype=torch.float64, device=self.device)]
 
     @property
@@ -306,7 +306,7 @@ class TensorFunction:
 
     @property
     def device(self) -> torch.device:
-        """Where the inputs are."""
+        """Return where the inputs are."""
         return self.examples[0].device
 
     @property

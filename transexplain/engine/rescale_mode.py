@@ -96,7 +96,7 @@ class RescaleMode(TorchFunctionMode):
         self.input_tensor: Tensor | None = None
 
     def input_layer(self, tensor: Tensor) -> Tensor:
-        """What stands at the input layer; the model may write into it."""
+        """Return what stands at the input layer; the model may write into it."""
         input_layer = self.values.detach().to(tensor.dtype, copy=True).requires_grad_(True)
         self.input_tensor = input_layer  # first: any other tensor that begins a graph is detached
         pair(input_layer, self.reference.detach().to(tensor.dtype))

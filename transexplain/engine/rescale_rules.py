@@ -419,7 +419,7 @@ def composite(mode: RescaleMode, call: Call, other: Call) -> Any:
 
 
 def _carried(call: Call) -> int:
-    """How many of the arguments carry; one tensor may stand twice."""
+    """Return how many of the arguments carry; one tensor may stand twice."""
     return sum(tensor.requires_grad for tensor in tensors_in((call.args, dict(call.kwargs))))
 
 
@@ -461,7 +461,7 @@ def _quotient(call: Call, x: Tensor, value: Tensor, reference: Tensor) -> Tensor
 def _same(
     left: Tensor, right: Tensor, dtype: torch.dtype, roundings: float | None = None
 ) -> Tensor:
-    """Where two values are so near, for their size, that a quotient of differences is noise.
+    """Return where two values are so near, for their size, that a quotient of differences is noise.
 
     Closer than `roundings`, by default than the root of the rounding error: there the slope half
     way is as exact as the quotient. By their size, because a root under a norm lives far below 1.

@@ -241,7 +241,7 @@ def activation(mode: RelevanceMode, call: Call) -> Any:
 
 
 def bounded(mode: RelevanceMode, call: Call) -> bool:
-    """Whether a bound of a clamp carries relevance."""
+    """Return whether a bound of a clamp carries relevance."""
     bounds = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
     return call.name.startswith(("clamp", "clip")) and any(map(mode.carries, bounds))
 
@@ -364,7 +364,7 @@ def matmul(mode: RelevanceMode, call: Call) -> Any:
 
 
 def _is_square(call: Call) -> bool:
-    """Whether both factors are one tensor."""
+    """Return whether both factors are one tensor."""
     given = [value for value in tensors_in((call.args, dict(call.kwargs))) if value.requires_grad]
     return len(given) > 1
 
@@ -389,7 +389,7 @@ def division(mode: RelevanceMode, call: Call) -> Any:
 
 
 def is_normaliser(above: Any, below: Tensor) -> bool:
-    """Whether a denominator is a scale: made of a reduction, or one for many numerators."""
+    """Return whether a denominator is a scale: made of a reduction, or one for many numerators."""
     return is_reduced(below) or (isinstance(above, Tensor) and below.numel() < above.numel())
 
 
@@ -414,7 +414,7 @@ def scale(mode: RelevanceMode, call: Call) -> Any:
 
 
 def is_scale(call: Call) -> bool:
-    """Whether a call makes a scale: a norm, or a root of a reduction."""
+    """Return whether a call makes a scale: a norm, or a root of a reduction."""
     operator = operator_of(call.name)
     if operator.norm:
         return True
@@ -433,7 +433,7 @@ def constant_scale(mode: RelevanceMode, call: Call) -> Any:
 
 
 def _combined(mode: RelevanceMode, left: Any, right: Any, join: Join) -> Function | None:
-    """What two operands make as one function of one carrier; None where they are of two."""
+    """Return what two operands make as one function of one carrier; None where they are of two."""
     if mode.carries(left) and mode.carries(right):
         first, second = function_of(left), function_of(right)
         return first.joined(second, join) if first.root is second.root else None

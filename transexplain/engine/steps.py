@@ -106,7 +106,7 @@ class Steps:
             yield None if trace is None else trace.replay.traced.begin(*work.given)
 
     def called(self, work: TensorFunction) -> list[Tensor]:
-        """What the function gives, replayed where that is ready."""
+        """Return what the function gives, replayed where that is ready."""
         with self.begun(work) as begun:
             if begun is None:
                 return list(work.function(*work.examples))
@@ -128,12 +128,12 @@ class Steps:
             self._lock.release()
 
     def ran(self) -> tuple[str, ...]:
-        """How steps ran since the last call: some of compiled, eager, replayed."""
+        """Return how steps ran since the last call: some of compiled, eager, replayed."""
         ran, self._ran = self._ran, set()
         return tuple(sorted(ran))
 
     def buckets(self, device: str) -> bool:
-        """Whether batches on this device, such as `cuda:0`, shall come in few shapes."""
+        """Return whether batches on this device, such as `cuda:0`, shall come in few shapes."""
         return self.policy == "auto" and device.partition(":")[0] in self.in_buckets
 
     def refusals(self) -> list[str]:
@@ -192,7 +192,7 @@ class _StepRun:
     kind: str = "eager"
 
     def trace(self) -> _Trace | None:
-        """What applies to these inputs; None where eager code has to run."""
+        """Return what applies to these inputs; None where eager code has to run."""
         if self.found is None:
             return None
         made = self._fitting(self.found) or self._made(self.found)

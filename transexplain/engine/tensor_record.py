@@ -38,7 +38,7 @@ class ItemAxis:
         return ItemAxis(axis, self.inner, self.index)
 
     def fits(self, size: int, items: int) -> bool:
-        """Whether an axis of `size` can hold the items so."""
+        """Return whether an axis of `size` can hold the items so."""
         if self.index is not None:
             return size == len(self.index)
         return size % (items * self.inner) == 0
@@ -83,7 +83,7 @@ class SoftmaxOf:
     versions: tuple[int, int]  #: of the tensor and of the noted one; either may be written over
 
     def holds(self, noted: Tensor) -> bool:
-        """Whether the tensor and the `noted` one still have the values that they had."""
+        """Return whether the tensor and the `noted` one still have the values that they had."""
         return self.versions == (self.tensor._version, noted._version)
 
 
@@ -91,7 +91,7 @@ _EMPTY = TensorRecord()  # the record of tensors without a record; read only
 
 
 def recorded(tensor: Tensor) -> TensorRecord:
-    """What is known of `tensor`, for reading."""
+    """Return what is known of `tensor`, for reading."""
     record: TensorRecord = getattr(tensor, _ATTRIBUTE, _EMPTY)
     return record
 
@@ -141,7 +141,7 @@ class Function:
 
     @property
     def finite(self) -> bool:
-        """Whether f and its slope have values at 0."""
+        """Return whether f and its slope have values at 0."""
         return bool(self.probe.isfinite().all())
 
     def then(self, function: Callable[[Tensor], Tensor], *, gate: bool = False) -> "Function":
@@ -166,7 +166,7 @@ class Function:
 
 
 def function_of(tensor: Tensor) -> Function:
-    """What `tensor` is a function of: what was noted, else of itself."""
+    """Return what `tensor` is a function of: what was noted, else of itself."""
     function = recorded(tensor).function
     return Function(tensor, _points(tensor.dim())) if function is None else function
 
@@ -205,12 +205,12 @@ def mark_reduced(value: Any, source: Tensor | None = None) -> Any:
 
 
 def is_reduced(tensor: Tensor) -> bool:
-    """Whether `tensor` is an elementwise function of a reduction: a scale in the making."""
+    """Return whether `tensor` is an elementwise function of a reduction: a scale in the making."""
     return recorded(function_of(tensor).root).reduced
 
 
 def is_reduced_from(tensor: Tensor, other: Tensor) -> bool:
-    """Whether `tensor` is a reduction over what `other` is a function of."""
+    """Return whether `tensor` is a reduction over what `other` is a function of."""
     return recorded(function_of(tensor).root).reduced_from is function_of(other).root
 
 
@@ -221,7 +221,7 @@ def mark_gate(tensor: Tensor) -> Tensor:
 
 
 def is_gate(tensor: Any) -> bool:
-    """Whether `tensor` is a sigmoid, or a reshaped or scaled one."""
+    """Return whether `tensor` is a sigmoid, or a reshaped or scaled one."""
     return isinstance(tensor, Tensor) and (recorded(tensor).gate or function_of(tensor).gate)
 
 
@@ -261,12 +261,12 @@ def mark_output(
 
 
 def depends_on_input(tensor: Any) -> bool:
-    """Whether a tensor without relevance was computed from the input layer."""
+    """Return whether a tensor without relevance was computed from the input layer."""
     return recorded(tensor).dependent
 
 
 def is_held(tensor: Any) -> bool:
-    """Whether a rule, not the model, removed the relevance from a tensor."""
+    """Return whether a rule, not the model, removed the relevance from a tensor."""
     return recorded(tensor).held
 
 
@@ -302,7 +302,7 @@ def mark_unruled(value: Any, error: Exception | None) -> None:
 
 
 def is_foreign(tensor: Tensor) -> bool:
-    """Whether `tensor` came out of an autograd function that is not the engine's."""
+    """Return whether `tensor` came out of an autograd function that is not the engine's."""
     node: Any = tensor.grad_fn
     if not isinstance(node, BackwardCFunction):
         return False

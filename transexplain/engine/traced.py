@@ -23,7 +23,7 @@ from transexplain.errors import EngineError
 
 
 def behind(nodes: Iterable[Node]) -> dict[Node, None]:
-    """What `nodes` are computed from, these included."""
+    """Return what `nodes` are computed from, these included."""
     earlier: dict[Node, None] = {}
     ahead = list(nodes)
     while ahead:
@@ -35,7 +35,7 @@ def behind(nodes: Iterable[Node]) -> dict[Node, None]:
 
 
 def targets(node: Node) -> Iterator[Node]:
-    """What an operator writes into."""
+    """Return what an operator writes into."""
     schema = getattr(node.target, "_schema", None)
     for place, argument in enumerate(schema.arguments if schema else ()):
         if argument.alias_info is None or not argument.alias_info.is_write:
@@ -67,7 +67,7 @@ def _is_float(node: Node) -> bool:
 
 
 def _is_weight(graph: GraphModule, node: Node) -> bool:
-    """Whether a node is a tensor of the model, and no number in its code."""
+    """Return whether a node is a tensor of the model, and no number in its code."""
     if node.op != "get_attr":
         return False
     value: Tensor = getattr(graph, str(node.target))
@@ -178,7 +178,7 @@ class Traced:
     kind: Literal["replayed", "compiled"] = "replayed"
 
     def applies(self, *inputs: Tensor) -> bool:
-        """Whether every guard reads what it read while this was traced."""
+        """Return whether every guard reads what it read while this was traced."""
         if not self.guards:
             return True
         with torch.no_grad():

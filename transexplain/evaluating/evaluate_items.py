@@ -107,7 +107,7 @@ class Measuring:
         return dataclasses.replace(case, attribution=made)
 
     def _of_predictions(self, rows: Sequence[int]) -> Iterator[MetricScore]:
-        """What a prediction alone costs, beside the methods."""
+        """Return what a prediction alone costs, beside the methods."""
         specs = self._timed()
         if not specs or not rows:
             return

@@ -73,11 +73,11 @@ class Evaluation:
         return cls(request=Request.from_plan(targets), plan=plan.evaluation, rows=plan.dataset.rows)
 
     def wants(self, row: int) -> bool:
-        """Whether an item is in the sample."""
+        """Return whether an item is in the sample."""
         return self._is_drawn(row, self.plan.items)
 
     def measures(self, part: EvaluatedMethod | MetricSpec, row: int) -> bool:
-        """Whether a method is measured, or a metric computed, on an item of the sample."""
+        """Return whether a method is measured, or a metric computed, on an item of the sample."""
         return self._is_drawn(row, part.items)
 
     def _is_drawn(self, row: int, count: int | None) -> bool:
@@ -102,7 +102,7 @@ class Heartbeat:
         """Nothing: the item is done when everything about it is measured."""
 
     def should_stop(self) -> bool:
-        """Whether the observer requests a stop."""
+        """Return whether the observer requests a stop."""
         return self.observer.should_stop()
 
 

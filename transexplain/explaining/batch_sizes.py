@@ -74,7 +74,7 @@ _SIGNS = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch, or a fresh process, may pass where this error was raised."""
+    """Return whether a smaller batch, or a fresh process, may pass where this error was raised."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     if isinstance(error, OSError):

@@ -127,7 +127,7 @@ class Request:
 
     @property
     def scheme(self) -> LabelScheme | AnswerScheme | None:
-        """What the logits of tokens mean; None: the model answers an item."""
+        """Return what the logits of tokens mean; None: the model answers an item."""
         if self.head == "span":
             return AnswerScheme()
         return LabelScheme(self.names.classes) if self.head == "tokens" else None
@@ -181,14 +181,14 @@ class Request:
         return spans, tuple(entity.span for entity in given_entities(self.scheme, member))
 
     def agreed(self, item: Item, spans: Sequence[TaggedSpan]) -> Agreement | None:
-        """How the answer to a question agrees with the given ones; None: there are none."""
+        """Return how the answer to a question agrees with the given ones; None: there are none."""
         if self.head != "span" or item.label is None or item.text is None:
             return None
         given, answer = AnswerScheme().accepted(item.label), spans[0]
         return agreement(item.text[answer.start : answer.end], given) if given else None
 
     def predicted(self, logits: NDArray[np.floating[Any]], item: Item) -> str:
-        """What is predicted for an item by logits (C,)."""
+        """Return what is predicted for an item by logits (C,)."""
         if self.head == GENERATED:
             expected = item.label is None or _plain(item.label) == _plain(item.texts[1])
             return GENERATED if expected else OTHERWISE
@@ -416,7 +416,7 @@ class PaddingAhead:
             self._next = members, padding
 
     def batch(self, members: list[Member]) -> Callable[[], Batch]:
-        """What gives the batch of these, on the device; the call raises as `collate`."""
+        """Return what gives the batch of these, on the device; the call raises as `collate`."""
         known, self._next = self._next, None
         if known is None or known[0] is not members:
             return lambda: self._model.collate(encoded_of(members))
@@ -493,6 +493,6 @@ READ_FOR_A_CARD: Mapping[Modality, int] = {"text": 4096, "image": 256, "nodes": 
 
 
 def read_together(model: LoadedModel) -> int:
-    """How many items are read and sorted by length before the first of them is explained."""
+    """Return how many items are read and sorted by length before the first of them is explained."""
     on_a_card = model.ref.device.startswith("cuda")
     return (READ_FOR_A_CARD if on_a_card else READ_TOGETHER)[model.modality]

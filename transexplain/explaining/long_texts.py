@@ -82,7 +82,7 @@ def joined(
 def redrawn_in_windows(
     attribution: Attribution, encoded: Encoded, join: Join, seed: int
 ) -> Attribution:
-    """What random relevance gives a text in windows in the place of `one` for another seed.
+    """Return what random relevance gives a text in windows in the place of `one` for another seed.
 
     As `redrawn`, without a forward pass: every window draws for itself, and the draws are joined.
     """

@@ -182,7 +182,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _is_plain(entry: Entry) -> TypeGuard[Encoded]:
-    """Whether an entry is a text that was encoded with others, in one pass."""
+    """Return whether an entry is a text that was encoded with others, in one pass."""
     return (
         isinstance(entry, Encoded)
         and isinstance(entry.features, Tokens)

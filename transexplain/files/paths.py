@@ -101,7 +101,7 @@ class RemotePath:
         return self
 
     def relative_to(self, root: str) -> PurePosixPath:
-        """What follows the URL of a folder that it lies in."""
+        """Return what follows the URL of a folder that it lies in."""
         return PurePosixPath(self.url).relative_to(PurePosixPath(root))
 
     def described(self) -> FileInfo:
@@ -132,7 +132,7 @@ AnyPath: TypeAlias = Path | RemotePath
 
 
 def any_path(text: str | AnyPath) -> AnyPath:
-    """What a person named: a URL, or a path of this machine.
+    """Return what a person named: a URL, or a path of this machine.
 
     Raises RemoteFileError for a URL that no store has, or that holds credentials.
     """
@@ -145,7 +145,7 @@ def any_path(text: str | AnyPath) -> AnyPath:
 
 
 def state_of(path: AnyPath) -> tuple[int | str, int]:
-    """What changes with a file, and its size in bytes; raises OSError, RemoteFileError."""
+    """Return what changes with a file, and its size in bytes; raises OSError, RemoteFileError."""
     if isinstance(path, RemotePath):
         info = path.described()
         return info.state, info.size

@@ -103,12 +103,12 @@ _BUCKETS = ("s3", "gs", "az")
 
 
 def is_url(text: str) -> bool:
-    """Whether `text` is written as a URL; a path of a file system is none."""
+    """Return whether `text` is written as a URL; a path of a file system is none."""
     return _URL.match(text) is not None
 
 
 def scheme_of(url: str) -> str:
-    """What stands before `://`."""
+    """Return what stands before `://`."""
     return url.partition("://")[0]
 
 
@@ -183,7 +183,7 @@ def file_system(url: str) -> Any:
 
 
 def path_of(url: str) -> str:
-    """What the file system calls the file at a URL."""
+    """Return what the file system calls the file at a URL."""
     scheme, _, rest = url.partition("://")
     return {"file": unquote(rest), "memory": "/" + rest.lstrip("/")}.get(scheme, rest)
 
@@ -194,7 +194,7 @@ def url_of(scheme: str, name: str) -> str:
 
 
 def state_of(scheme: str, details: Mapping[str, Any]) -> str:
-    """What changes with a file, from what the file system says of it."""
+    """Return what changes with a file, from what the file system says of it."""
     if scheme == "file":
         return str(Path(details["name"]).stat().st_mtime_ns)
     if scheme == "memory":
@@ -222,7 +222,7 @@ class HubFile:
 
     @property
     def pinned(self) -> bool:
-        """Whether the revision is a commit, which names the same files for ever."""
+        """Return whether the revision is a commit, which names the same files for ever."""
         return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
 
     def at(self, commit: str) -> str:
@@ -576,7 +576,7 @@ def _refused(error: Exception) -> bool:
 
 
 def _no_bucket(error: Exception) -> bool:
-    """Whether a store has not even the bucket or container: it is the wrong one, or away."""
+    """Return whether a store has not even the bucket or container: it is the wrong one, or away."""
     said = " ".join(map(str, _causes(error))).lower()
     return bool(_names(error) & _NO_BUCKET) or "bucket does not exist" in said
 

@@ -79,7 +79,7 @@ def add_method(
 
 
 def _place(function: Any) -> str:
-    """Where a function is found by its name; ConfigurationError where it is not."""
+    """Return where a function is found by its name; ConfigurationError where it is not."""
     place = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
     try:
         method = load(place)
@@ -105,7 +105,7 @@ def _check_signature(function: Callable[..., Any], name: str) -> None:
 
 
 def facts_of(method: str) -> MethodFacts:
-    """What is declared about a method; raises ConfigurationError for an unknown name."""
+    """Return what is declared about a method; raises ConfigurationError for an unknown name."""
     METHODS[method]
     return TABLE[method]
 
@@ -116,7 +116,7 @@ def unit_of(method: str) -> Unit:
 
 
 def cost_of(spec: MethodSpec, positions: int) -> Cost:
-    """What a method costs for one item of T `positions`; raises ConfigurationError."""
+    """Return what a method costs for one item of T `positions`; raises ConfigurationError."""
     function = bound(spec).func
     given = {**_parameters(function), **spec.params}
     return facts_of(spec.name).cost(given, positions)

@@ -188,7 +188,7 @@ def as_array(logits: Tensor) -> NDArray[np.float64]:
 
 
 def is_double(values: Any) -> bool:
-    """Whether a tensor is of float64: relevance is kept so then."""
+    """Return whether a tensor is of float64: relevance is kept so then."""
     return bool(values.dtype == torch.float64)
 
 
@@ -270,7 +270,7 @@ def explain_at_input_layer(
 
 
 def width(passed: InputLayerForward, row: int) -> int:
-    """How many positions of the input layer are the item's own: all but padding."""
+    """Return how many positions of the input layer are the item's own: all but padding."""
     if passed.at == "pixels":
         return int(np.prod(passed.start.shape[2:]))
     return passed.batch.encoded[row].length

@@ -63,7 +63,7 @@ def logits_at(passed: InputLayerForward, values: Tensor) -> Array:
 
 
 def own_part(passed: InputLayerForward) -> Tensor:
-    """Which elements there belong to an item and not to padding; broadcasts."""
+    """Return which elements there belong to an item and not to padding; broadcasts."""
     start = passed.start
     if passed.at == "pixels":
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=start.device)

@@ -58,7 +58,7 @@ class Records(Sequence[list[Attribution]]):
 
     @cached_property
     def are_finite(self) -> bool:
-        """Whether all numbers of the batch are finite; false: look at each item."""
+        """Return whether all numbers of the batch are finite; false: look at each item."""
         return self._finite()
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ def explain_targets(
 def _all_finite(
     logits: Array, taken: Sequence[tuple[NDArray[np.floating[Any]], Sequence[Ledger]]]
 ) -> bool:
-    """Whether logits, relevance (padding too) and ledgers of a batch are finite."""
+    """Return whether logits, relevance (padding too) and ledgers of a batch are finite."""
     return bool(np.isfinite(logits).all()) and all(
         np.isfinite(relevance).all() and all(map(is_finite, ledgers))
         for relevance, ledgers in taken
@@ -153,7 +153,7 @@ def _all_finite(
 
 
 def is_finite(ledger: Ledger) -> bool:
-    """Whether the sum and the scale of a ledger are finite."""
+    """Return whether the sum and the scale of a ledger are finite."""
     return isfinite(ledger.total) and isfinite(ledger.magnitude)
 
 
@@ -211,7 +211,7 @@ def numbered(logits: Array, numbers: Sequence[int]) -> Array:
 
 
 def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which of (B, `width`) positions are inputs, and which special.
+    """Return which of (B, `width`) positions are inputs, and which special.
 
     Padding is neither: what a model lets leak there shows in the ledger's gap.
     """

@@ -59,7 +59,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     among: Among = "vocabulary",
     head: str | None = None,
 ) -> BatchExplanation:
-    """How strongly the salient hidden vectors of a layer decode to each token of the text.
+    """Return how strongly the salient hidden vectors of a layer decode to each token of the text.
 
     Args:
         model, batch, resolve, method: a text model with a masked language-model head, B items.

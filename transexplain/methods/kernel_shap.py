@@ -107,7 +107,7 @@ def coalitions(features: int, samples: int, generator: torch.Generator) -> tuple
 
 
 def _masses(features: int) -> list[float]:
-    """What all coalitions of size s or F - s weigh together, for s = 1 to F / 2."""
+    """Return what all coalitions of size s or F - s weigh together, for s = 1 to F / 2."""
     return [
         (features - 1) / (size * (features - size)) * (1 if 2 * size == features else 2)
         for size in range(1, features // 2 + 1)

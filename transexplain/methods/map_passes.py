@@ -77,7 +77,7 @@ class MapPasses(Protocol):
         """(B, T) which rows of the last map the classifier reads."""
 
     def results(self, seed: Tensor, *, last: bool) -> Sequence[Tensor]:
-        """What the method computes for seeds (B, C); `last` frees the graph."""
+        """Return what the method computes for seeds (B, C); `last` frees the graph."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +145,7 @@ class _EagerPasses:
         *,
         last: bool,
     ) -> list[Tensor]:
-        """What a backward pass of `seed` brings to `maps`; it goes no deeper than these."""
+        """Return what a backward pass of `seed` brings to `maps`; it goes no deeper than these."""
         return [heads_apart(map_, self.logits) for map_ in arriving(seed, maps, last=last)]
 
 
@@ -181,7 +181,7 @@ class GlobalMaps:
     double: bool  #: whether the model computes in float64
 
     def results(self, seed: Array, *, last: bool) -> Sequence[Tensor]:
-        """What the method computes for seeds (B, C)."""
+        """Return what the method computes for seeds (B, C)."""
         return self.passes.results(torch.from_numpy(seed), last=last)
 
     def rows_read(self) -> Tensor:
@@ -191,7 +191,7 @@ class GlobalMaps:
 
 @contextmanager
 def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator[GlobalMaps]:
-    """What `method` needs of a batch, replayed where that is ready; it ends with the block.
+    """Return what `method` needs of a batch, replayed where that is ready; it ends with the block.
 
     Raises EngineError for a model without maps over all positions; see `check_maps`.
     """

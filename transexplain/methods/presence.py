@@ -265,7 +265,7 @@ class Presence:
         return [int(owner.max(initial=-1)) + 1 for owner in self.owners]
 
     def shape(self, row: int) -> tuple[int, ...]:
-        """How the features of an item lie: (F,) or (rows, cols)."""
+        """Return how the features of an item lie: (F,) or (rows, cols)."""
         grid = self.batch.encoded[row].features
         if isinstance(grid, PatchGrid):
             whole = self.over == "pixels"
@@ -476,7 +476,7 @@ def _of_seed(
 
 
 def _read(targets: Sequence[Sequence[ResolvedTarget]], shape: tuple[int, ...]) -> list[int]:
-    """Which logits of an item some target reads, in order; they are numbered row by row."""
+    """Return which logits of an item some target reads, in order; they are numbered row by row."""
     seed = np.zeros(shape[1:])
     for target in (target for of_item in targets for target in of_item):
         seed += np.abs(seed_of([target], (1, *shape[1:])))[0]

@@ -187,7 +187,7 @@ def explain_by(
 def step_of(
     model: LoadedModel, batch: Batch, rules: Composite, input_layer: str, features: Features
 ) -> Step:
-    """What an explanation of this batch computes; `features` are one item's."""
+    """Return what an explanation of this batch computes; `features` are one item's."""
 
     def forward(inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
         more = next(iter(inputs.values())).shape[0] - len(batch.encoded)  # rows that fill it up
@@ -219,7 +219,7 @@ def _one_pass(passes: Passes, places: list[Features], seed: Array, last: bool) -
 
 
 def _notes(passes: Passes, item: int) -> tuple[str, ...]:
-    """What a reader of one item's attribution has to know besides its numbers."""
+    """Return what a reader of one item's attribution has to know besides its numbers."""
     notes = []
     if passes.cut_softmax:
         notes.append("the model ends in a softmax: its input is explained")

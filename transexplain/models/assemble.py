@@ -295,7 +295,7 @@ def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = 
 
 
 def padding_of(module: nn.Module, tokenizer: Any | None) -> dict[str, int]:
-    """What stands on padded positions of the inputs that are not 0 there."""
+    """Return what stands on padded positions of the inputs that are not 0 there."""
     configured = getattr(getattr(module, "config", None), "pad_token_id", None)
     pad = getattr(tokenizer, "pad_token_id", None)
     pad_id = pad if pad is not None else configured

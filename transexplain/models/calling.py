@@ -52,7 +52,7 @@ class Caller:
         )
 
     def takes(self, name: str) -> bool:
-        """Whether the module's forward takes the input `name`."""
+        """Return whether the module's forward takes the input `name`."""
         return name == self.main or self.names is None or name in self.names
 
     def __call__(self, module: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -116,7 +116,7 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def _is_compiled(part: nn.Module) -> bool:
-    """Whether torch.compile was called on a module, by its `compile`, or on its forward."""
+    """Return whether torch.compile was called on a module, by its `compile`, or on its forward."""
     forward = vars(part).get("forward")
     return (
         part._compiled_call_impl is not None
@@ -214,7 +214,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def _count(kind: str) -> int:
-    """How many accelerators of a kind torch sees."""
+    """Return how many accelerators of a kind torch sees."""
     try:
         module = torch.get_device_module(kind)
     except RuntimeError:  # no accelerator, such as meta

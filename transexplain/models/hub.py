@@ -66,7 +66,7 @@ class Fetched:
 
 
 def fetchable(source: str) -> bool:
-    """Whether `source` is a URL, or spelt like `org/name` or `org/name@revision`."""
+    """Return whether `source` is a URL, or spelt like `org/name` or `org/name@revision`."""
     if is_url(source):
         return True
     return _ID.fullmatch(source) is not None and not source.startswith(".")
@@ -106,7 +106,7 @@ def fetch(source: str, *, remedy: str) -> Fetched:
 
 
 def folder_of(source: str | Path) -> tuple[Path, str]:
-    """Where the files of a directory or hub id are, and what the source is called.
+    """Return where the files of a directory or hub id are, and what the source is called.
 
     Raises ModelLoadError where there is no such directory and nothing to fetch.
     """
@@ -286,7 +286,7 @@ def digests_of_folder(folder: Path, weights: Iterable[Path]) -> Digests:
 
 
 def is_digested(name: str) -> bool:
-    """Whether a file of this name, beside the weights, is part of a model's digest."""
+    """Return whether a file of this name, beside the weights, is part of a model's digest."""
     return _DIGESTED.fullmatch(name) is not None
 
 

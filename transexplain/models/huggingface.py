@@ -78,7 +78,7 @@ def card_map(module: nn.Module, memory: Mapping[str, int], where: str) -> dict[s
 
 
 def _parts(module: nn.Module, whole: frozenset[str], prefix: str = "") -> Iterator[_Part]:
-    """What may lie on a card of its own.
+    """Return what may lie on a card of its own.
 
     A module with tensors beside its parts is not cut either: it computes with both.
     """
@@ -222,7 +222,7 @@ def assembled(
 
 
 def modality_of(config: dict[str, Any], where: str) -> Literal["text", "image"]:
-    """Whether transformers classifies texts or pictures with this model type.
+    """Return whether transformers classifies texts or pictures with this model type.
 
     Looks at the installed release's own tables only: nothing of the model is imported.
     """
@@ -263,7 +263,7 @@ _DUAL = {"vision-text-dual-encoder": "VisionTextDualEncoderModel"}
 
 
 def is_two_towers(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration is of a model that compares pictures with texts.
+    """Return whether a configuration is of a model that compares pictures with texts.
 
     Looks at the installed release's own tables only.
     """
@@ -332,7 +332,7 @@ class _ProcessorTransform:
         return torch.as_tensor(pixels)[0]
 
     def steps(self) -> "tuple[_ProcessorTransform, _ProcessorTransform]":
-        """What resizes and crops alone, and what scales and normalises alone."""
+        """Return what resizes and crops alone, and what scales and normalises alone."""
         resizes, scales = (dict.fromkeys(names, False) for names in (_VALUES, _SIZES))
         return replace(self, options=resizes), replace(self, options=scales)
 

@@ -127,7 +127,7 @@ class ByteTransform:
         return PixelBytes(self.to_bytes(picture), self.table)
 
     def gives(self, transform: Transform, picture: Image.Image, shape: Sequence[int]) -> bool:
-        """Whether both make the same (3, H, W) of a picture, to the bit."""
+        """Return whether both make the same (3, H, W) of a picture, to the bit."""
         wanted, pixels = transform(picture), self.bytes_of(picture)
         return (
             tuple(wanted.shape) == tuple(pixels.planes.shape) == tuple(shape)
@@ -156,7 +156,7 @@ def _table(values: Transform) -> Tensor:
 
 
 def _steps(transform: Any) -> tuple[Transform, Transform] | None:
-    """How bytes are made of a picture, and values of bytes; None: not known."""
+    """Return how bytes are made of a picture, and values of bytes; None: not known."""
     if callable(own := getattr(transform, "steps", None)):
         to_bytes, values = own()
         return to_bytes, values
@@ -170,7 +170,7 @@ def _steps(transform: Any) -> tuple[Transform, Transform] | None:
 
 
 def _named(value: Any, name: str) -> bool:
-    """Whether a value is of torchvision's class of this name."""
+    """Return whether a value is of torchvision's class of this name."""
     return any(
         base.__name__ == name and base.__module__.partition(".")[0] == "torchvision"
         for base in type(value).__mro__
@@ -214,7 +214,7 @@ def _made(calls: Sequence[Call]) -> tuple[Step, ...]:
 
 
 def _calls(transforms: tuple[Step, ...], size: tuple[int, int]) -> list[Call] | None:
-    """What the transforms ask of a picture of `size`; None: that is not known."""
+    """Return what the transforms ask of a picture of `size`; None: that is not known."""
     kinds = {f"{type(transform).__module__}.{type(transform).__name__}" for transform in transforms}
     if not kinds <= _PLANNED:
         return None

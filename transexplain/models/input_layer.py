@@ -393,7 +393,7 @@ def _by_aspect(input_layer: Tensor, shape: tuple[int, int, int]) -> Layout | Non
 
 
 def _grid_layout(moved: Tensor) -> Layout:
-    """Which axis of (a, b, c) holds the channels: a single pixel moves every one of them."""
+    """Return which axis of (a, b, c) holds the channels: a single pixel moves every one of them."""
     touched = moved > _REACTS * moved.max()
     share = [float(touched.transpose(0, axis).flatten(1).any(1).double().mean()) for axis in (0, 2)]
     return "channels_first" if share[0] > share[1] else "channels_last"
@@ -448,7 +448,7 @@ class Probe:
             return None
 
     def is_cut(self, sites: Sites, at: str) -> bool:
-        """Whether the logits follow from the input layer alone.
+        """Return whether the logits follow from the input layer alone.
 
         An item that gets the input layer of another one must get its logits too; else relevance
         flows past the input layer (layers whose residual path is outside of them, a second branch)

@@ -41,12 +41,12 @@ class Invariance:
 
 
 def tolerance_of(model: LoadedModel) -> float:
-    """How far two logits of one item may lie apart, as a share of the largest."""
+    """Return how far two logits of one item may lie apart, as a share of the largest."""
     return TOLERANCES.get(getattr(torch, model.ref.dtype), _OTHER_DTYPE)
 
 
 def invariance_of(model: LoadedModel, sample: Encoded, *, ragged: bool = True) -> Invariance:
-    """What the logits of an item were measured not to depend on, measured at the first call.
+    """Return what the logits of an item were measured not to depend on, measured at the first call.
 
     `sample` is any item of the caller's; with `ragged` padding is tested too. From several
     threads, the first measures and the others wait.
@@ -55,7 +55,7 @@ def invariance_of(model: LoadedModel, sample: Encoded, *, ragged: bool = True) -
 
 
 def is_measured(model: LoadedModel) -> bool:
-    """Whether `invariance_of` needs no pass of the model any more."""
+    """Return whether `invariance_of` needs no pass of the model any more."""
     return _test_of(model).is_over(ragged=model.modality != "image")
 
 
@@ -73,7 +73,7 @@ class InvarianceTest:
         self._found: Invariance | None = None
 
     def is_over(self, *, ragged: bool) -> bool:
-        """Whether it is measured; `ragged`: with padding."""
+        """Return whether it is measured; `ragged`: with padding."""
         invariance = self._found
         return invariance is not None and (
             not ragged or not invariance.batch or invariance.padding is not None

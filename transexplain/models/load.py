@@ -231,14 +231,14 @@ _PIPELINES["image-classification"] = "image_processor"
 
 
 def _declared_modality(module: Any) -> str | None:
-    """What a transformers or timm model says it reads; None: it is neither."""
+    """Return what a transformers or timm model says it reads; None: it is neither."""
     if getattr(module, "pretrained_cfg", None):
         return "image"
     return _MAIN_INPUTS.get(str(getattr(module, "main_input_name", None)))
 
 
 def _modality(module: nn.Module, tokenizer: Any, transform: Any) -> str:
-    """What the readers of a module, or the module itself, say that it reads."""
+    """Return what the readers of a module, or the module itself, say that it reads."""
     if tokenizer is not None and transform is not None:
         raise ModelLoadError("a tokenizer is for texts and a transform for pictures: give one")
     declared = _declared_modality(module)
@@ -257,7 +257,7 @@ def _modality(module: nn.Module, tokenizer: Any, transform: Any) -> str:
 
 
 def _is_a(name: str, value: Any) -> bool:
-    """Whether `value` is of a class of transformers of this name."""
+    """Return whether `value` is of a class of transformers of this name."""
     return any(
         base.__name__ == name and base.__module__.partition(".")[0] == "transformers"
         for base in type(value).__mro__
@@ -265,7 +265,7 @@ def _is_a(name: str, value: Any) -> bool:
 
 
 def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedModel:
-    """What `load_model` makes of an object."""
+    """Return what `load_model` makes of an object."""
     if dtype is not None or device is not None:
         raise ModelLoadError(
             "a model in memory keeps its number type and its device; change them with model.to() "

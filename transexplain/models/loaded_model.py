@@ -218,7 +218,7 @@ class LoadedModel:
 
     @property
     def sites(self) -> Sites:
-        """Where the input layers of this model are."""
+        """Return where the input layers of this model are."""
         return self.located()
 
     @property
@@ -236,7 +236,7 @@ class LoadedModel:
         return tuple(names)
 
     def notes_at(self, at: str) -> tuple[str, ...]:
-        """What a reader has to know of relevance at an input layer."""
+        """Return what a reader has to know of relevance at an input layer."""
         sites = self.sites
         if at != "encoder" or sites.whole:
             return ()

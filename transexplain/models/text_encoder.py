@@ -483,7 +483,7 @@ class TextEncoder:
         return [InputsOfText(arrays, begin, stop) for begin, stop in bounds]
 
     def _tokenized(self, items: Sequence[Item], room: int | None) -> Any:
-        """What the tokenizer makes of texts or of pairs, cut to `room` positions."""
+        """Return what the tokenizer makes of texts or of pairs, cut to `room` positions."""
         assert self.tokenizer is not None
         sides = zip(*(item.texts for item in items), strict=True)
         with self._lock, panics_as_errors():

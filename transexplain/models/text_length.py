@@ -106,7 +106,7 @@ def _longest_piece(charsmap: str) -> int:
 
 
 def _template(post_processor: Any) -> tuple[int, int]:
-    """How often a template repeats a single text, and the positions that it adds."""
+    """Return how often a template repeats a single text, and the positions that it adds."""
     copies, added = 1, 0
     for step in _steps_of(post_processor, "processors"):
         pieces, special = step.get("single") or (), step.get("special_tokens") or {}
@@ -239,12 +239,12 @@ def _word_start(words: Sequence[int | None], at: int, lowest: int) -> int:
 
 
 def _inside_word(words: Sequence[int | None], at: int) -> bool:
-    """Whether a cut before token `at` would split a word."""
+    """Return whether a cut before token `at` would split a word."""
     return 0 < at < len(words) and words[at] is not None and words[at] == words[at - 1]
 
 
 def _frame(tokens: Sequence[Token], second: int | None) -> tuple[int, int]:
-    """Where the text between the leading and the trailing special tokens begins and ends.
+    """Return where the text between the leading and the trailing special tokens begins and ends.
 
     Of a pair, whose second text begins with the character `second`, the longer one of both.
     """

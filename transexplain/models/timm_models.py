@@ -177,7 +177,7 @@ def checked_arguments(given: Any, where: str) -> dict[str, Any]:
 
 
 def plain_name(name: str) -> bool:
-    """Whether `name` can be one of timm's registered names: no source, path or hub id."""
+    """Return whether `name` can be one of timm's registered names: no source, path or hub id."""
     return re.fullmatch(r"\w+(\.\w+)?", name, re.ASCII) is not None
 
 
@@ -339,7 +339,7 @@ def _one(device: torch.device | None, source: str) -> torch.device:
 
 
 def is_timm_config(config: dict[str, Any]) -> bool:
-    """Whether a config.json is for `load_folder` of this module."""
+    """Return whether a config.json is for `load_folder` of this module."""
     return "timm_args" in config or ("architecture" in config and "pretrained_cfg" in config)
 
 
@@ -423,7 +423,7 @@ def checked_checkpoint(path: Path) -> list[Path]:
 
 
 def hub_name(name: str) -> str:
-    """Where the hub has timm's weights of this name."""
+    """Return where the hub has timm's weights of this name."""
     return f"timm/{_with_tag(name)}"
 
 

@@ -67,7 +67,7 @@ def folder_of(source: str) -> Path:
 
 
 def timm_recipe(source: str) -> tuple[timm_models.Recipe, list[Path]]:
-    """How the timm model of `source` is built, and the files of its weights."""
+    """Return how the timm model of `source` is built, and the files of its weights."""
     if not source.startswith(timm_models.PREFIX):
         folder = folder_of(source)
         return timm_models.recipe_of(folder, read_config(folder)), list(weight_files(folder))
@@ -226,7 +226,7 @@ def prepare(plan: TrainingPlan) -> Prepared:
 
 
 def objective_of(plan: TrainingPlan, fit: FitPlan, prepared: Prepared) -> ClassifierObjective:
-    """What the classifier of a plan minimises, and when which layer begins."""
+    """Return what the classifier of a plan minimises, and when which layer begins."""
     groups = parameter_groups(
         prepared.model,
         prepared.training.batch([0]).batch,

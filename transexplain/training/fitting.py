@@ -61,7 +61,7 @@ class History:
         self.validation.append({"epoch": epoch, "step": step, **metrics})
 
     def improved(self, epoch: int, value: float, *, higher_is_better: bool) -> bool:
-        """Whether `value` is the best so far, which is then remembered."""
+        """Return whether `value` is the best so far, which is then remembered."""
         better = self.best is None or (value > self.best if higher_is_better else value < self.best)
         if better:
             self.best, self.best_epoch = value, epoch
@@ -250,7 +250,7 @@ def write_tree(path: Path, tree: Mapping[str, Any]) -> None:
 
 
 def read_tree(path: Path, device: str = "cpu") -> dict[str, Any]:
-    """What `write_tree` wrote; ConfigurationError where the file is damaged."""
+    """Return what `write_tree` wrote; ConfigurationError where the file is damaged."""
     try:
         with safe_open(path, framework="pt", device=device) as file:
             tree = json.loads((file.metadata() or {})[_TREE])
@@ -376,7 +376,7 @@ class _Fit:
         return self._finish()
 
     def _saved(self) -> dict[str, object]:
-        """What a checkpoint holds, by name."""
+        """Return what a checkpoint holds, by name."""
         return {
             "module": self.objective.module,
             "optimizer": self.stepper.optimizer,

@@ -54,7 +54,7 @@ class Objective(Protocol):
 
     @property
     def higher_is_better(self) -> bool:
-        """Which way `monitor` is good."""
+        """Return which way `monitor` is good."""
 
     @property
     def identity(self) -> Mapping[str, Any]:

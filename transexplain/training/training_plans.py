@@ -74,7 +74,7 @@ class FitPlan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What has to agree when a fit goes on; when checkpoints are written does not."""
+        """Return what has to agree when a fit goes on; when checkpoints are written does not."""
         return {
             name: value
             for name, value in identity_of_fields(self).items()
@@ -207,7 +207,7 @@ class FitObserver(Protocol):
         """`epoch`, counted from 1, is over."""
 
     def should_stop(self) -> bool:
-        """Whether to write a checkpoint and end by KeyboardInterrupt."""
+        """Return whether to write a checkpoint and end by KeyboardInterrupt."""
 
 
 class Unobserved:

@@ -75,7 +75,7 @@ class AnswerScheme:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """What is found."""
+        """Return what is found."""
         return (ANSWER,)
 
     def entities(

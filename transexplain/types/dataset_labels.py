@@ -45,7 +45,7 @@ def label_index(label: str | None, names: ClassNames, mapping: Mapping[str, str]
 
 
 def folded(label: str) -> str:
-    """What labels are compared by: without case and space, a number without idle zeros."""
+    """Return what labels are compared by: without case and space, a number without idle zeros."""
     return label.strip().casefold() if len(label) > _LONGEST else _folded(label.strip())
 
 
@@ -102,7 +102,7 @@ def label_remedy(
     called: Sequence[str],
     mapping: Mapping[str, str],
 ) -> str:
-    """What to do about labels that are no class; arguments as of `label_mapping`."""
+    """Return what to do about labels that are no class; arguments as of `label_mapping`."""
     remedy = "Map them with `labels: {dataset label: class}`"
     if called:
         return f"{remedy}: the data have {_numbered(called)}; the model has {_numbered(classes)}"

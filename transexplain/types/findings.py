@@ -74,7 +74,7 @@ class GroupStatistic:
 
     @property
     def flagged(self) -> bool:
-        """Whether the verdict is *difference*."""
+        """Return whether the verdict is *difference*."""
         return self.verdict == "difference"
 
 

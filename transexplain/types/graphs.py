@@ -34,17 +34,17 @@ _NUMBERED = re.compile(r"node \d+")
 
 
 def numbered(number: int) -> str:
-    """What a node without a name is called."""
+    """Return what a node without a name is called."""
     return f"node {number}"
 
 
 def is_named(name: str) -> bool:
-    """Whether a node's name is more than its number."""
+    """Return whether a node's name is more than its number."""
     return _NUMBERED.fullmatch(name) is None
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a graph's `name` is never given to the model."""
+    """Return whether a graph's `name` is never given to the model."""
     return name in RESERVED or name.startswith(META)
 
 

@@ -49,7 +49,7 @@ _SHOWN = 40  #: characters of a text in a repr
 
 
 def _shown(content: Any) -> str:
-    """What an item is, for a line: the beginning of a text, the size of a picture."""
+    """Return what an item is, for a line: the beginning of a text, the size of a picture."""
     if isinstance(content, str):
         return repr(content if len(content) <= _SHOWN else f"{content[: _SHOWN - 1]}…")
     if isinstance(content, Mapping):
@@ -308,7 +308,7 @@ class Attribution(_Pictured):
         )
 
     def _cut(self, tokens: Tokens) -> str:
-        """How much of a truncated text was read; of a pair the longer one was cut."""
+        """Return how much of a truncated text was read; of a pair the longer one was cut."""
         read, whole = int(tokens.ends.max()), len(self.text or "")
         figures = f": {read:,} of {whole:,} characters read" if read < whole else ""
         return f" (truncated{figures})"
@@ -319,7 +319,7 @@ class Attribution(_Pictured):
         return import_module("transexplain.reports.attribution_plot").plot(self, image, **options)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: coloured words or a heatmap, with a legend."""
+        """Return what a notebook shows: coloured words or a heatmap, with a legend."""
         drawing = import_module("transexplain.reports.attribution_html")
         return str(drawing.attribution_html(self))
 

@@ -172,7 +172,7 @@ class ModelRef:
 def several_of(
     model: ModelRef, thresholds: float | Mapping[str, float] | None, separator: str | None = None
 ) -> SeveralLabels | None:
-    """How a model gives an item several labels; None: it does not.
+    """Return how a model gives an item several labels; None: it does not.
 
     Raises ConfigurationError for what is said of several labels where it does not.
     """
@@ -243,7 +243,7 @@ class DatasetRef:
 
     @property
     def content(self) -> str:
-        """What two runs over the same items have in common."""
+        """Return what two runs over the same items have in common."""
         return self.corpus or self.fingerprint
 
 

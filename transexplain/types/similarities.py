@@ -37,12 +37,12 @@ class SimilarityAttribution:
 
     @property
     def class_name(self) -> str:
-        """What is explained, where attributions of classifiers name a class."""
+        """Return what is explained, where attributions of classifiers name a class."""
         return self.target
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of either side has to know besides its numbers."""
+        """Return what a reader of either side has to know besides its numbers."""
         return tuple(dict.fromkeys((*self.picture.notes, *self.text.notes)))
 
     def __repr__(self) -> str:
@@ -53,6 +53,6 @@ class SimilarityAttribution:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the picture under its heatmap, and the text coloured."""
+        """Return what a notebook shows: the picture under its heatmap, and the text coloured."""
         # by name, because drawing is a higher layer than records
         return str(import_module("transexplain.reports.pair_html").pair_html(self))

@@ -75,7 +75,7 @@ class ClassNames:
         return self.own[name] if name in self.own else (self.class_index(name),)
 
     def known(self, name: str) -> bool:
-        """Whether `name` is a class (by name or number) or a classification."""
+        """Return whether `name` is a class (by name or number) or a classification."""
         try:
             return bool(self.members(name))
         except TargetError:

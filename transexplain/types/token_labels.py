@@ -167,7 +167,7 @@ def named_types(model: ModelRef) -> tuple[Classification, ...]:
 
 
 def explained_characters(notes: Sequence[str]) -> tuple[int, int] | None:
-    """Which characters an explanation of an entity or an answer is of, by its notes."""
+    """Return which characters an explanation of an entity or an answer is of, by its notes."""
     for note in notes:
         for begin in _NOTES:
             if note.startswith(begin):
@@ -204,7 +204,7 @@ def _span(tokens: Tokens, places: Sequence[int], words: Sequence[int], kind: str
 
 
 def _overlaps(tokens: Tokens, place: int, span: TaggedSpan) -> bool:
-    """Whether the word that begins at a position has a character in the span."""
+    """Return whether the word that begins at a position has a character in the span."""
     of_word = tokens.words == tokens.words[place]
     return bool(
         int(tokens.starts[of_word].min()) < span.end
@@ -215,7 +215,7 @@ def _overlaps(tokens: Tokens, place: int, span: TaggedSpan) -> bool:
 def entity_targets(
     target: Target, predicted: Sequence[TaggedEntity], given: Sequence[TaggedEntity]
 ) -> list[ResolvedTarget]:
-    """What a target explains of one text: the summed logits of each entity's labels.
+    """Return what a target explains of one text: the summed logits of each entity's labels.
 
     `predicted` is every entity that is found, a type or label those of them that have it, `label`
     every one that is given, `span` the marked one (in `given`, alone).

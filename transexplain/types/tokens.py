@@ -96,7 +96,7 @@ class Tokens(Sequence[Token]):
 
     @property
     def pieces(self) -> Sequence[str]:
-        """What each position was made with as its spelling (T,)."""
+        """Return what each position was made with as its spelling (T,)."""
         return self._pieces
 
     @property
@@ -106,7 +106,7 @@ class Tokens(Sequence[Token]):
 
     @property
     def texts(self) -> list[str]:
-        """How each position is spelled (T,)."""
+        """Return how each position is spelled (T,)."""
         text = self._text
         if text is None:
             return list(self._pieces)

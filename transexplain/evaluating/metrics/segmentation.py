@@ -97,7 +97,7 @@ def segmentation_map(
 def pixel_counts(
     case: Case, *, interpolation: Interpolation = "bilinear", pixels: int | None = PIXELS
 ) -> Scored:
-    """What `pooled_accuracy` and `pooled_miou` sum of one picture, which alone has no value.
+    """Return what `pooled_accuracy` and `pooled_miou` sum of one picture, which alone has no value.
 
     The detail counts its pixels, those on the right side of the mean relevance, and of what is
     not marked and what is marked the intersection and the union with what is taken to be so. A
@@ -211,7 +211,7 @@ def _weights(places: Array, patches: int, interpolation: Interpolation) -> Array
 
 
 def _above(relevance: Array) -> Masks:
-    """Which pixels lie above the mean; none where all are alike but for rounding."""
+    """Return which pixels lie above the mean; none where all are alike but for rounding."""
     rounding = _ROUNDING * np.abs(relevance).max()
     return np.asarray(relevance - relevance.mean() > rounding)
 

@@ -113,7 +113,7 @@ class AnsweredEncoder(PromptEncoder):
         return self.model.generate(ids, room, chosen=nearby) if room else []
 
     def _left(self, ids: Sequence[int]) -> int:
-        """How many tokens there may be behind a prompt."""
+        """Return how many tokens there may be behind a prompt."""
         most = self.count if self.limit is None else self.limit - len(ids)
         return max(0, min(self.count, most))
 
@@ -163,7 +163,7 @@ class AnsweredEncoder(PromptEncoder):
         return self._said(prompt.inputs["input_ids"].tolist(), str(prompt.item.content), made)
 
     def _said(self, before: list[int], content: str, made: Sequence[int]) -> str:
-        """What the tokens that were `made` behind a prompt say; raises ItemError.
+        """Return what the tokens that were `made` behind a prompt say; raises ItemError.
 
         Its end is left out where the text would not be read as the same tokens again, as with the
         half of a character: a changed prompt has its answer as text.

@@ -140,12 +140,12 @@ class LanguageModel:
 
     @property
     def parameters(self) -> int:
-        """How many numbers its weights hold."""
+        """Return how many numbers its weights hold."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
     @property
     def encoder(self) -> PromptEncoder:
-        """What reads prompts."""
+        """Return what reads prompts."""
         encoder = self.reader.encoder
         assert isinstance(encoder, PromptEncoder)
         return encoder
@@ -252,7 +252,7 @@ class LanguageModel:
         return until_end(self.module, tokens[begun:])
 
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-        """What `generate` goes on with behind each prompt of a causal model, many at once.
+        """Return what `generate` goes on with behind each prompt of a causal model, many at once.
 
         Raises EngineError as it does.
         """
@@ -341,7 +341,7 @@ def assemble_language(
 def _one_place(
     module: nn.Module, kind: LanguageKind, tokenizer: Any, transform: Transform | None
 ) -> tuple[PromptPictures | None, nn.Module]:
-    """How prompts have pictures, and a module in which all that is read passes one place."""
+    """Return how prompts have pictures, and a module in which all that is read passes one place."""
     if transform is not None:
         return with_pictures(module, tokenizer, transform)
     return None, TwoSides(module) if kind == "encoder-decoder" else module
@@ -418,7 +418,7 @@ def _sites(
     embeddings: tuple[nn.Module, ...],
     encoder: PromptEncoder,
 ) -> Sites:
-    """Where the input layers are; ModelLoadError where the model cannot be run."""
+    """Return where the input layers are; ModelLoadError where the model cannot be run."""
     if isinstance(module, TwoSides | WordsAndPatches):
         return Sites(block=None, embeddings=(module.joined,))
     rows = encoder.vocabulary or 16

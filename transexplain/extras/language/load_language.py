@@ -114,7 +114,7 @@ def answers_of(source: str) -> tuple[str, tuple[str, ...] | int]:
 
 
 def language_kind(source: str) -> LanguageKind | None:
-    """What kind of language model a directory or hub id is; None: none, or none is known.
+    """Return what kind of language model a directory or hub id is; None: none, or none is known.
 
     Reads its config.json alone.
     """
@@ -130,7 +130,7 @@ def language_kind(source: str) -> LanguageKind | None:
 
 
 def _has_pictures(config: dict[str, Any]) -> bool:
-    """Whether a configuration is of a model that puts pictures in the place of a token.
+    """Return whether a configuration is of a model that puts pictures in the place of a token.
 
     One that transformers knows as a language model too (Gemma 3) is loaded as that.
     """

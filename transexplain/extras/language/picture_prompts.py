@@ -169,7 +169,7 @@ class PromptPictures:
     def of(
         cls, model: nn.Module, transform: Transform, shape: tuple[int, int, int], tokenizer: Any
     ) -> "tuple[PromptPictures, nn.Module]":
-        """How `model` reads pictures, and the first block of its picture's tower.
+        """Return how `model` reads pictures, and the first block of its picture's tower.
 
         Raises ModelLoadError where no layer list has one position for each patch.
         """

@@ -116,7 +116,7 @@ def _encoded(
     request: PairRequest,
     done: dict[int, SimilarityAttribution | ItemFailure],
 ) -> dict[int, Encoded]:
-    """What is read of one side of each pair; `done` gets the failures."""
+    """Return what is read of one side of each pair; `done` gets the failures."""
     which = 0 if side == "picture" else 1
     items = [
         Item(id=pair.id, index=pair.index, content=pair.content[which]) for pair in pairs.values()
@@ -396,7 +396,7 @@ def _items(pairs: Any) -> Iterator[Item | ItemFailure]:
 
 
 def _holds_items(pairs: Any) -> bool:
-    """Whether it can be gone through; an array of no axis cannot."""
+    """Return whether it can be gone through; an array of no axis cannot."""
     return isinstance(pairs, Iterable) and getattr(pairs, "shape", (None,)) != ()
 
 

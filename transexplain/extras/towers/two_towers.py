@@ -350,7 +350,7 @@ def assemble_towers(
 
 
 def _scale_and_bias(module: Any) -> tuple[float, float]:
-    """What a cosine is multiplied with to be the model's similarity, and what is added."""
+    """Return what a cosine is multiplied with to be the model's similarity, and what is added."""
     given = {name: getattr(module, name, None) for name in ("logit_scale", "temperature")}
     single = {k: v for k, v in given.items() if isinstance(v, Tensor) and v.numel() == 1}
     if not single:
@@ -592,7 +592,7 @@ def check_towers(config: dict[str, Any], source: str) -> None:
 
 
 def holds_two_towers(source: str) -> bool:
-    """Whether a directory or hub id is a model of two towers, by its config.json alone."""
+    """Return whether a directory or hub id is a model of two towers, by its config.json alone."""
     try:
         return huggingface.is_two_towers(read_config(folder_of(source)[0]))
     except ModelLoadError:  # whoever loads it says what is wrong
