@@ -33,6 +33,11 @@ def house() -> dict[str, dict[str, object]]:
     return tomllib.loads(HOUSE.read_text(encoding="utf-8"))
 
 
+def tables() -> list[str]:
+    """The modules that may name modules of any layer."""
+    return list(house()["tables"]["modules"])  # type: ignore[call-overload]
+
+
 @cache
 def modules() -> dict[str, Path]:
     """Dotted name -> file, of every module of the product."""
@@ -116,10 +121,9 @@ def lonely() -> list[str]:
     """Modules that fewer than two others import and no table names."""
     importers = defaultdict(set)
     for name, path in modules().items():
-        for module in imports(path):
+        for module in (*imports(path), *names_in_strings(path)):
             importers[module].add(name)
-    tables = house()["tables"]["modules"]
-    named = {module for table in tables for module in names_in_strings(modules()[table])}
+    named = {module for table in tables() for module in names_in_strings(modules()[table])}
     return [
         name
         for name, path in modules().items()

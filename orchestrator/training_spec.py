@@ -392,7 +392,7 @@ def _explainer(section: ExplainerSection, shared: Mapping[str, Any]) -> Explaine
 
 
 def train_spec(spec: TrainingSpec, settings: Settings, observer: FitObserver) -> Trained:
-    """Train what a specification says; see `transexplain.training.train`."""
+    """Train what a specification says; see `training_runs.train`."""
     from transexplain.training import train
 
     trained: Trained = train(plan_training(spec, settings), observer)

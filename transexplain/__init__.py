@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from transexplain.registry import Registry
+from transexplain.types import drawing
 from transexplain.version import __version__
 
 if TYPE_CHECKING:
@@ -60,6 +62,16 @@ _PUBLIC = {
     "SimilarityAttribution": "transexplain.types.similarities",
     "Token": "transexplain.types.items",
 }
+
+drawing.hand_over(
+    Registry(
+        "drawing",
+        {
+            "html": "transexplain.reports.attribution_html:rich_html",
+            "plot": "transexplain.reports.attribution_plot:plot",
+        },
+    ).load
+)
 
 __all__ = [
     "AnswerAttribution",

@@ -12,11 +12,11 @@ from transexplain.data.image_files import load_image
 from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.registry import load
 from transexplain.reports import heatmap
-from transexplain.reports.coloured_text import page as html
+from transexplain.reports.attribution_html import page as html
+from transexplain.reports.attribution_html import pair_html as pair
 from transexplain.reports.coloured_text import token_ansi as ansi
 from transexplain.reports.graph_drawing import node_link, nodes_of, shape_of
 from transexplain.reports.methods_compared import comparison_page as comparison
-from transexplain.reports.pair_html import pair_html as pair
 from transexplain.types.items import Attribution, PatchGrid
 
 _MOLECULES = "transexplain.extras.graphs.molecules:molecule_svg"

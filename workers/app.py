@@ -19,6 +19,7 @@ from celery.app.defaults import SETTING_KEYS
 from kombu import Exchange, Queue
 
 from transexplain.errors import ConfigurationError, TransExplainError
+from transexplain.registry import Registry
 from transexplain.settings import Settings
 from transexplain.text.addresses import check_broker_url
 from workers.guarded_connections import GuardedAmqp, OnRefused, log_refusal
@@ -27,6 +28,15 @@ from workers.queue_names import queues_for
 
 #: what beat calls: name of the task -> seconds
 PERIODIC = {"transexplain.sweep": 5.0, "transexplain.tick": 30.0}
+#: what Celery's command line hands to the worker and the beat that it starts from this module;
+#: `transexplain worker` and `transexplain beat` hand theirs over themselves
+DUTIES = Registry(
+    "duty",
+    {
+        "close": "transexplain.reports.sql_results:close_apart",
+        "periodic tasks": "orchestrator.schedule.tick:periodic_tasks",
+    },
+)
 #: what no module of settings changes
 _SAFE = {
     "accept_content": ["json"],

@@ -13,17 +13,13 @@ from typing import Any
 
 from celery import Celery
 from celery.beat import ScheduleEntry, Scheduler, Service
-from kombu.utils.imports import symbol_by_name
 
 from transexplain.errors import TransExplainError
 from transexplain.settings import Settings
 from transexplain.store.revisions import open_database
-from workers.app import PERIODIC, make_app
+from workers.app import DUTIES, PERIODIC, make_app
 
 log = logging.getLogger(__name__)
-
-#: what the tasks do is the orchestrator's, which stands above this package
-_TASKS = "orchestrator.schedule.tick:periodic_tasks"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +41,7 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
             settings: Settings = self.app.settings
             db = open_database(settings.database_url)  # for as long as this process lives
             seconds = PERIODIC["transexplain.tick"]
-            register(self.app, symbol_by_name(_TASKS)(db, settings, seconds))
+            register(self.app, DUTIES.load("periodic tasks")(db, settings, seconds))
         super().setup_schedule()
 
     def apply_async(

@@ -25,7 +25,6 @@ from celery.worker import state
 from kombu.exceptions import OperationalError
 
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.registry import load
 from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
@@ -33,7 +32,7 @@ from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
 from transexplain.types.plans import DeviceClass, Modality, device_class
 from workers import logs
-from workers.app import make_app
+from workers.app import DUTIES, make_app
 from workers.claim_to_commit import End, Workbench
 from workers.device_pool import DevicePool
 from workers.device_turns import Device
@@ -47,16 +46,18 @@ from workers.queue_names import MODALITIES, queue_of, queues_for
 log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
-#: what a run's report says goes into the tables that people ask by SQL
-_CLOSING = "transexplain.reports.sql_results:close_apart"
-#: what sends lost messages again is the orchestrator's, which stands above this package
-_SWEEP = "orchestrator.dispatch.queue:sweep"
+#: writes what the report of a run says into its tables for SQL: database's URL, run, an event that
+#: ends it early, and what its process calls first
+Close = Callable[[str, str, threading.Event, Callable[[], None]], None]
 
 
-def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
-    prepare = partial(logs.join, logs.carried())
+def _close(close: Close, database_url: str, run_id: str, stop: threading.Event) -> None:
+    close(database_url, run_id, stop, partial(logs.join, logs.carried()))
+
+
+def _by_duty(*arguments: Any) -> None:
     # what reports need is imported when a run ends
-    load(_CLOSING)(database_url, run_id, stop, prepare)
+    DUTIES.load("close")(*arguments)
 
 
 class ShardFailedError(Exception):
@@ -75,6 +76,9 @@ class WorkerOptions:
     crew: int = 1  #: processes that share this machine's cores, this one among them
     until_idle: float | None = None  #: it ends after so many seconds without work; None: never
     log_format: logs.Format = "text"
+    close: Close | None = None  #: None: what Celery's command line is handed, see `app.DUTIES`
+    #: sends lost messages again while a worker with `until_idle` waits
+    sweep: Callable[[Database, Settings], object] | None = None
 
 
 def run_worker(
@@ -154,7 +158,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             name=self._name,
             device=device,
             devices=self._options.crew,
-            closing=partial(_close, settings.database_url),
+            closing=partial(_close, self._options.close or _by_duty, settings.database_url),
         )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)
@@ -169,14 +173,15 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
     def _idle_watch(
         self, app: Celery, db: Database, turns: FairTurns, pool: DevicePool
     ) -> IdleWatch | None:
-        if self._options.until_idle is None:
+        sweep = self._options.sweep
+        if self._options.until_idle is None or sweep is None:
             return None
         return IdleWatch(
             linger=self._options.until_idle,
             in_hand=lambda: pool.in_hand,
             connected=app.connected.is_set,
             waits=partial(turns.any_waits, db, self._name),
-            sweep=partial(load(_SWEEP), db, app.settings),
+            sweep=partial(sweep, db, app.settings),
             end=pool.leave,
         )
 
@@ -237,7 +242,10 @@ class BrokerStep(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 #: names of the options that Celery hands on to the step
-_OPTIONS = ("device", "threads", "max_shards", "neighbours", "crew", "until_idle")
+_OPTIONS = (
+    *("device", "threads", "max_shards", "neighbours", "crew", "until_idle"),
+    *("close", "sweep"),
+)
 
 
 class ShardTask:

@@ -4,9 +4,11 @@ backup, results, grant-read).
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -79,7 +81,7 @@ def worker(  # noqa: PLR0913 - the options of a command line
     `--until-idle` it ends by itself (status 0), and sends lost messages again meanwhile: a batch
     system's job needs no `transexplain beat`.
     """
-    from orchestrator.dispatch.queue import check_broker
+    from orchestrator.dispatch.queue import check_broker, sweep
     from workers import logs
     from workers.device_worker import WorkerOptions, run_worker
 
@@ -96,6 +98,8 @@ def worker(  # noqa: PLR0913 - the options of a command line
         modalities=opt.modalities_of(modality),
         log_format=logs.form_of(log_format),
         until_idle=None if not until_idle else _LINGER if linger is None else linger,
+        close=_close,
+        sweep=sweep,
     )
     if devices:
         code = _supervise(settings, devices, options, max_shards)
@@ -103,6 +107,13 @@ def worker(  # noqa: PLR0913 - the options of a command line
         code = run_worker(settings, options)
     if code:
         raise typer.Exit(code)
+
+
+def _close(database_url: str, run_id: str, stop: Event, prepare: Callable[[], None]) -> None:
+    """Write a run's rows for SQL; what reports need is imported when a run ends."""
+    from transexplain.reports.sql_results import close_apart
+
+    close_apart(database_url, run_id, stop, prepare)
 
 
 def _supervise(

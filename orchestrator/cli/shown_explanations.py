@@ -130,7 +130,7 @@ def show(
     if form == "json":
         emit(json.dumps([plain_record(one) for one in found], indent=2, ensure_ascii=False), output)
     elif form == "html":
-        from transexplain.reports.coloured_text import page
+        from transexplain.reports.attribution_html import page
 
         emit(page(found, palette=palette), output)
     elif form == "png":

@@ -1,7 +1,7 @@
 """The training of the demo's classifiers: a plain loop, which needs no optional package.
 
 A few minutes of training need no checkpoints, no early end and no curves, which is what
-`transexplain.training.train` has ignite for. Steps, seeds and order are the same, and so are the
+`training_runs.train` has ignite for. Steps, seeds and order are the same, and so are the
 weights, to the bit.
 """
 

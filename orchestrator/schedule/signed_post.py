@@ -262,7 +262,9 @@ def identity(delivery: str) -> str:
 
 
 def sign(identity: str, moment: int, body: bytes, key: bytes) -> str:
-    """The value of `Webhook-Signature`: HMAC-SHA256 of `identity.moment.body`, in Base64.
+    """The value of `Webhook-Signature`: HMAC-SHA256 in Base64.
+
+    Signed are identity, moment and body, joined by dots.
 
     `moment`: seconds since the epoch.
     """

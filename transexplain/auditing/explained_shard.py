@@ -289,7 +289,7 @@ def import_shard(
     observer: Observer,
     items: Iterable[GivenItem | ItemFailure] | None = None,
 ) -> ShardResult:
-    """What `audit.explain_shard` gives of a shard, from attributions that are there already.
+    """What `explain_shard` gives of a shard, from attributions that are there already.
 
     `items` are those of the shard, where somebody read them before.
 

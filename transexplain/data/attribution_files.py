@@ -323,7 +323,7 @@ class GivenItem:
 def read_attributions(plan: AuditPlan, shard: Shard) -> Iterator[GivenItem | ItemFailure]:
     """The items of one shard in order, with a failure in the place of each bad row.
 
-    Raises DataSourceError, before the first item, as `reader.read_shard`.
+    Raises DataSourceError, before the first item, as `shard_reader.read_shard`.
     """
     for row in read_rows(plan.dataset, shard):
         try:

@@ -329,7 +329,7 @@ class GivenAttribution:
 
 
 class RowReader:
-    """Reads the rows of one file; `columns` is meaning -> name, as `requested.resolve` gives it."""
+    """Reads the rows of one file; `columns` is meaning -> name, as its `resolve` gives it."""
 
     def __init__(
         self,

@@ -238,7 +238,7 @@ def snapshot_ref(
 
 
 def _facts(source: Source) -> FileFacts:
-    """`Source.facts`, as `_detected`."""
+    """`facts` of a source, as `_detected`."""
     return getattr(source, "facts", FileFacts())
 
 
@@ -248,7 +248,7 @@ def _dialects(source: Source) -> Iterator[Note]:
 
 
 def _detected(source: Source) -> Sequence[str]:
-    """`Source.detected`; empty where a source has no such attribute."""
+    """`detected` of a source; empty where a source has no such attribute."""
     return getattr(source, "detected", ())
 
 

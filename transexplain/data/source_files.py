@@ -244,10 +244,10 @@ class Record:
     sha256: str | None  #: of the picture's bytes
     error_kind: str | None
     error: str | None
-    evidence: str | None = None  #: JSON, see `evidence.py`
-    annotations: str | None = None  #: JSON, see `annotations.py`
+    evidence: str | None = None  #: JSON, see `item_marks.py`
+    annotations: str | None = None  #: JSON, see `item_marks.py`
     attributions: str | None = None  #: JSON, see `attribution_files.py`
-    cluster: str | None = None  #: as the file has it; the snapshot numbers them, see `clusters.py`
+    cluster: str | None = None  #: as the file has it, see `item_clusters.py`
     template: str | None = None
     second_at: int | None = None  #: see `types.pairs`
 
@@ -331,7 +331,7 @@ class Source(Protocol):
     """Where records come from; `data.SOURCES` holds the classes that have this shape.
 
     One that looks at how its files are written says in `detected: tuple[str, ...]` what it found
-    in each of them, as `dialect.Dialect` does, and then what else its rows depend on; in
+    in each of them, as `file_formats.Dialect` does, and then what else its rows depend on; in
     `facts: FileFacts` what a reader should know when its records have been read.
     """
 

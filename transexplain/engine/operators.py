@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from transexplain.registry import load
 
-#: how the item axis of a carrier moves: see `item_tracking.follow`
+#: how the item axis of a carrier moves: see `item_axis.follow`
 AxisMove = Literal[
     "aligned",  # elementwise, matrix products: aligned from the right
     "reshape",  # the number of elements behind the item's coordinate stays

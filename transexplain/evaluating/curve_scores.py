@@ -105,7 +105,7 @@ class PerturbedLogits:
 
         Args:
             masks: (N, F) for each item, N its own; None: it is not run.
-            baseline: what stands in the place of what is absent; see `methods.absence`.
+            baseline: what stands in the place of what is absent; see `presence.absence`.
             over: what a feature is.
 
         Returns:

@@ -136,7 +136,7 @@ class Stopwatch(Heartbeat):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MethodBench:
-    """One method on one model, for metrics that explain again; a `metrics.case.Bench`."""
+    """One method on one model, for metrics that explain again; a `metric_table.Bench`."""
 
     model: LoadedModel
     method: EvaluatedMethod
@@ -175,7 +175,7 @@ class MethodBench:
         items: Sequence[Item] | None = None,
         model: LoadedModel | None = None,
     ) -> list[Attribution | str]:
-        """Explain the cases' items again by the same method; see `metrics.case.Bench`."""
+        """Explain the cases' items again by the same method; see `metric_table.Bench`."""
         model = model or self.model
         indices = [case.attribution.class_index for case in cases] if classes is None else classes
         given = [case.item for case in cases] if items is None else items

@@ -432,8 +432,9 @@ def delete(url: str) -> None:
 class RangeReader(io.RawIOBase):
     """A file by its URL, open at any byte: each read is one request for the bytes asked for.
 
-    There is no read-ahead: wrap it in `io.BufferedReader` to read lines, or in `pyarrow.PythonFile`
-    for row groups. Raises RemoteFileError: no such file, or another state than the `expected`.
+    There is no read-ahead: wrap it in `io.BufferedReader` to read lines, or in pyarrow's
+    `PythonFile` for row groups. Raises RemoteFileError: no such file, or another state than
+    the `expected`.
     """
 
     def __init__(self, url: str, expected: FileInfo | None = None) -> None:

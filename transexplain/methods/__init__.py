@@ -42,7 +42,7 @@ def add_method(
         name: lower-case letters, digits and hyphens; a name that was added before is replaced.
         function: `(model, batch, resolve, *, method, **parameters)` that gives a
             `BatchExplanation`, at the top level of a module or notebook. Its further keywords,
-            with defaults, are the method's parameters. `methods.perturbation.explain_presence`,
+            with defaults, are the method's parameters. `presence.explain_presence`,
             `methods.at_input_layer.explain_at_input_layer` and
             `methods.batch_explanation.explain_targets` do the loop over targets.
         source: where it is from, for the report.

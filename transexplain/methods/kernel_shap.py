@@ -44,7 +44,7 @@ def explain(
         samples: coalitions of each item, besides all and none; default: 25 for each position, as
             many as `shapley-sampling` asks for, but at least 512.
         seed: with the item's id it decides the coalitions, whatever the batch.
-        baseline: what absent positions are replaced by; see `absence.absence`.
+        baseline: what absent positions are replaced by; see `presence.absence`.
         over: `tokens` (patches of a picture) or `words`.
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.

@@ -45,7 +45,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         kernel_width: w; the authors' code has 0.25.
         ridge: penalty on squared slopes, which shrinks them; the authors' code has 1.
         seed: with the item's id it decides the neighbours, whatever the batch.
-        baseline: what absent positions are replaced by; see `absence.absence`.
+        baseline: what absent positions are replaced by; see `presence.absence`.
         over: `tokens` (patches of a picture) or `words`.
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.

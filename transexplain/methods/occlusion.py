@@ -44,7 +44,7 @@ def explain(
         model, batch, resolve, method: B items, and the name in the registry.
         window: positions of a text, or patches along each side of a square.
         stride: from one window to the next; at most `window`, so that none is left out.
-        baseline: what absent positions are replaced by; see `absence.absence`.
+        baseline: what absent positions are replaced by; see `presence.absence`.
         over: `tokens` (patches of a picture) or `words`.
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.

@@ -439,7 +439,7 @@ def explain_presence(
     Args:
         model, batch, resolve, method: B items, and the name in the registry.
         estimator: linear in the logits that it is given.
-        baseline: see `absence.absence`.
+        baseline: see `absence`.
         over: see `presence.Over`.
 
     Returns relevance in logits; 0 at special positions, which are never absent. Raises

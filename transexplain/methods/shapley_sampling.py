@@ -47,7 +47,7 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         antithetic: every second order is the reverse of the one before (Mitchell et al. 2022):
             exact where no more than two positions interact.
         seed: with the item's id it decides the orders, whatever the batch.
-        baseline: what absent positions are replaced by; see `absence.absence`.
+        baseline: what absent positions are replaced by; see `presence.absence`.
         over: `tokens` (patches of a picture) or `words`.
 
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.

@@ -300,7 +300,7 @@ def _check_timm(config: dict[str, Any], where: str) -> None:
 
 
 def names_of_config(module: nn.Module) -> tuple[str, ...]:
-    """Class names by index from `config.id2label`; empty where there are none."""
+    """Class names by index from the config's `id2label`; empty where there are none."""
     config = getattr(module, "config", None)
     labels = getattr(config, "id2label", None) or {}
     try:

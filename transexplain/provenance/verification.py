@@ -45,7 +45,7 @@ class VerifyRequest:
     items: int = 20  #: explained again
     seed: int = 0  #: of their drawing
     #: largest difference of two explanations of one item, as a share of its largest |relevance|;
-    #: None: what the number type is good for, see `again.TOLERANCES`
+    #: None: what the number type is good for, see `explained_again.TOLERANCES`
     tolerance: float | None = None
     model: str | None = None  #: in the place of the plan's source
     device: str | None = None  #: in the place of the plan's

@@ -1,19 +1,23 @@
-"""One attribution as HTML for a notebook: the prediction, its heatmap, and a legend."""
+"""Attributions as HTML: one for a notebook, with a head and a legend; a page of several."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
 from transexplain.data.image_files import load_image
-from transexplain.errors import ItemError
+from transexplain.errors import ItemError, WrongKindError
 from transexplain.reports.coloured_text import DEEPEST, MAX_OPACITY, escape, token_html
 from transexplain.reports.graph_drawing import graph_html
 from transexplain.reports.heatmap import colour, data_uri, enlarged, overlay, tile
+from transexplain.reports.page import environment, storable
 from transexplain.reports.phrasing import number, percent
 from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.similarities import SimilarityAttribution
 from transexplain.types.words import size_of
 
 _NAMED = 5  #: classes whose probability is shown
@@ -21,6 +25,17 @@ _WIDE = 384  #: pixels of a heatmap
 _UNITS = {"logits": "logits", "unit_relevance": "(of 1 in all)", "score": "(a score without unit)"}
 
 
+#: what has a place on a page
+Drawn = Attribution | SimilarityAttribution
+
+
+@singledispatch
+def rich_html(record: object) -> str:
+    """Return what a notebook shows of a record, by its type."""
+    raise TypeError(f"nothing draws a {type(record).__name__}")
+
+
+@rich_html.register
 def attribution_html(attribution: Attribution) -> str:
     """The text with its words coloured, a picture's heatmap, or a graph, as one HTML element.
 
@@ -113,3 +128,93 @@ def _swatch(end: float, palette: str) -> str:
         f'<span style="display:inline-block;width:1em;height:.8em;border-radius:.2em;'
         f'background-color:rgba({red},{green},{blue},{MAX_OPACITY})"></span>'
     )
+
+
+@rich_html.register
+def pair_html(
+    pair: SimilarityAttribution, *, scale: float | None = None, palette: str = "blue-red"
+) -> str:
+    """The picture under its heatmap and the text coloured, with a head and a legend.
+
+    It needs no style sheet and shows on light and dark ground.
+
+    Args:
+        pair: what `explain_similarity` gave.
+        scale: |relevance| that gets the full colour; None: the largest of both sides.
+        palette: `blue-red`, or `green-red` as in the TransExplain paper (negative is red).
+
+    Raises ConfigurationError for NaN, an unknown palette or a bad scale, ItemError for a picture
+    that cannot be read.
+    """
+    WrongKindError.check("pair", pair, SimilarityAttribution, "what explain_similarity gives")
+    full = scale_of(pair) if scale is None else scale
+    head = (
+        f"<strong>{escape(pair.target)}</strong> {number(pair.logit)} · cosine "
+        f"{number(pair.cosine)} · {escape(pair.method)} at {escape(pair.at)}"
+    )
+    shown = "".join(legend(pair.picture.relevance, pair.text.relevance, palette=palette))
+    return (
+        f'<div class="tx-attribution"><div>{head}</div>'
+        f"{pair_body(pair, scale=full, palette=palette)}"
+        f'<div style="font-size:.85em">{shown}full colour: {number(full)} '
+        f"{unit_of(pair.picture)}</div></div>"
+    )
+
+
+def pair_body(
+    pair: SimilarityAttribution, *, scale: float | None = None, palette: str = "blue-red"
+) -> Markup:
+    """Picture and text alone; see `pair_html`."""
+    full = scale_of(pair) if scale is None else scale
+    image = drawn_picture(pair.picture, scale=full, palette=palette) or tile(
+        pair.picture.relevance, width=_WIDE, scale=full, palette=palette
+    )
+    text = token_html(pair.text, scale=full, palette=palette)
+    return Markup(
+        f'<img src="{data_uri(image)}" alt="heatmap of item {escape(pair.item_id)}" '
+        'style="max-width:100%;border:1px solid rgba(128,128,128,.5)">'
+        f'<div style="line-height:1.9">{text}</div>'
+    )
+
+
+def scale_of(pair: SimilarityAttribution) -> float:
+    """The largest |relevance| of a patch or a word; raises ConfigurationError for NaN."""
+    return max(size_of(pair.picture), size_of(pair.text))
+
+
+def page(
+    attributions: Drawn | Sequence[Drawn],
+    *,
+    scale: float | None = None,
+    palette: str = "blue-red",
+    title: str = "TransExplain",
+) -> str:
+    """A self-contained HTML page of attributions: coloured texts, heatmaps, graphs, pairs.
+
+    Without `scale` each is drawn on its own largest value. Raises as `token_html` does.
+    """
+    records = [attributions] if isinstance(attributions, Drawn) else attributions
+    WrongKindError.check("html", records, Sequence, "attributions")
+    for record in records:
+        WrongKindError.check("html", record, Drawn, "attributions")
+    colour(0.0, palette)  # an unknown palette is refused whatever the attributions are
+    entries = [
+        {
+            "of": record,
+            "body": _body(record, scale, palette),
+            "is_picture": isinstance(getattr(record, "features", None), PatchGrid),
+        }
+        for record in records
+    ]
+    return storable(environment().get_template("page.html.j2").render(entries=entries, title=title))
+
+
+def _body(attribution: Drawn, scale: float | None, palette: str) -> Markup:
+    if isinstance(attribution, SimilarityAttribution):
+        return pair_body(attribution, scale=scale, palette=palette)
+    if isinstance(attribution.features, PatchGrid):
+        return Markup(
+            data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
+        )
+    graph = graph_html(attribution, scale=scale, palette=palette)
+    return graph or Markup(token_html(attribution, scale=scale, palette=palette))

@@ -4,7 +4,6 @@ import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -13,11 +12,10 @@ from rich.style import Style
 from rich.text import Text
 
 from transexplain.errors import ConfigurationError, WrongKindError
-from transexplain.reports.heatmap import RGB, colour, data_uri, tile
-from transexplain.reports.page import environment, storable
+from transexplain.reports.heatmap import RGB, colour
+from transexplain.reports.page import storable
 from transexplain.reports.phrasing import signed
-from transexplain.types.items import Attribution, PatchGrid
-from transexplain.types.similarities import SimilarityAttribution
+from transexplain.types.items import Attribution
 from transexplain.types.words import Span, largest, spans_of
 
 #: share of the background that the strongest word covers: text stays readable on light and dark
@@ -25,8 +23,6 @@ MAX_OPACITY = 0.72
 FAINTEST = 0.02  #: of the scale; below, a word is left alone
 DEEPEST = 0.85  #: place in the palette whose colour marks have; strength is their opacity
 _TERMINAL_GROUND: RGB = (24, 24, 27)
-#: what has a place on a page
-Drawn = Attribution | SimilarityAttribution
 
 
 def token_html(
@@ -109,33 +105,6 @@ def legend_ansi(palette: str = "blue-red") -> Text:
     return shown
 
 
-def page(
-    attributions: Drawn | Sequence[Drawn],
-    *,
-    scale: float | None = None,
-    palette: str = "blue-red",
-    title: str = "TransExplain",
-) -> str:
-    """A self-contained HTML page of attributions: coloured texts, heatmaps, graphs, pairs.
-
-    Without `scale` each is drawn on its own largest value. Raises as `token_html` does.
-    """
-    given = [attributions] if isinstance(attributions, Drawn) else attributions
-    WrongKindError.check("html", given, Sequence, "attributions")
-    for one in given:
-        WrongKindError.check("html", one, Drawn, "attributions")
-    colour(0.0, palette)  # an unknown palette is refused whatever the attributions are
-    entries = [
-        {
-            "of": one,
-            "body": _body(one, scale, palette),
-            "is_picture": isinstance(getattr(one, "features", None), PatchGrid),
-        }
-        for one in given
-    ]
-    return storable(environment().get_template("page.html.j2").render(entries=entries, title=title))
-
-
 def escape(text: str) -> str:
     """`text` for HTML content or a quoted attribute, characters that HTML cannot hold replaced."""
     # a parser would turn a bare carriage return into a line feed
@@ -153,22 +122,6 @@ _LINE = (
     '<span class="tx-divider" style="display:block;border-top:1px solid;opacity:.4;margin:.4em 0;'
     'font-size:0">\n</span>'
 )
-
-
-def _body(attribution: Drawn, scale: float | None, palette: str) -> Markup:
-    if isinstance(attribution, SimilarityAttribution):
-        # by name, because drawings of pairs use the marks of this module
-        drawing = import_module("transexplain.reports.pair_html")
-        return Markup(drawing.pair_body(attribution, scale=scale, palette=palette))
-    if isinstance(attribution.features, PatchGrid):
-        return Markup(
-            data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
-        )
-    # by name, because drawings of graphs use the marks of this module
-    drawn = import_module("transexplain.reports.graph_drawing").graph_html(
-        attribution, scale=scale, palette=palette
-    )
-    return drawn or Markup(token_html(attribution, scale=scale, palette=palette))
 
 
 def pieces(stop: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, float | None]]:

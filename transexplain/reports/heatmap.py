@@ -173,7 +173,7 @@ def overlay(
         alpha: share of the picture itself, 0 to 1; at 1 it is the plain picture.
         scale: |relevance| that gets the full colour, the same for all pictures to be compared;
             None: the largest of this picture.
-        palette: name in `palettes.PALETTES`.
+        palette: name in `PALETTES`.
         box: left, top, right, bottom of the part that the model saw, as fractions.
         solid: whether no relevance has a colour too, near white.
 

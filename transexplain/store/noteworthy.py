@@ -195,7 +195,7 @@ def first(db: Database, run_id: str, count: int) -> list[str]:
 def sizes_at(db: Database, run_id: str, above: int) -> tuple[float, float] | None:
     """The size that `above` explanations reach or exceed, and the largest; None: there are none.
 
-    The first is exact to 1 %: it lies in the right one of the bins of `types.bins`.
+    The first is exact to 1 %: it lies in the right one of the bins of `bin_of`.
     """
     counts: dict[int, int] = {}
     largest: float | None = None

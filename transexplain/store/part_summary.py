@@ -59,7 +59,7 @@ class PartSummary(msgspec.Struct, array_like=True, frozen=True):
     lengths: list[tuple[int, int, int, int, int]]
     #: label in the dataset, class or None, items
     raw_labels: list[tuple[bytes, bytes | None, int]]
-    sizes: list[tuple[int, int]]  #: bin of `types.bins`, explanations
+    sizes: list[tuple[int, int]]  #: bin of `relevance_sums.bin_of`, explanations
     largest: float  #: of the sizes
     margin: float | None  #: the largest of the wrong answers; None: none is wrong
     ledgers: LedgerSums | None

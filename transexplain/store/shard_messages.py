@@ -1,7 +1,7 @@
 """Selects shards that need a message, and reserves periodic tasks for one process at a time.
 
-A message may be lost and may be sent twice; neither changes a result. `shard.hinted` remembers when
-the last one was sent, so that a top-up begins with those that have waited longest.
+A message may be lost and may be sent twice; neither changes a result. A shard's `hinted` remembers
+when the last one was sent, so that a top-up begins with those that have waited longest.
 """
 
 from collections import defaultdict

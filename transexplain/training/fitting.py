@@ -287,7 +287,7 @@ def _nested(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 CHECKPOINT, FINISHED = "checkpoint.safetensors", "finished.safetensors"
-_LOGGER = logging.getLogger("transexplain.training")
+_LOGGER = logging.getLogger(__name__)
 _LOGGER.disabled = True  # ignite writes each exception that it passes on
 
 

@@ -7,13 +7,13 @@ Arrays here are numpy; nothing in this module imports torch. What is audited and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import WrongKindError
+from transexplain.types.drawing import Drawable, draw
 from transexplain.types.pairs import check_pair, joined, texts_of
 from transexplain.types.tokens import NO_WORD, Token, Tokens
 
@@ -211,7 +211,7 @@ class Word:
     relevance: float
 
 
-class _Pictured:
+class _Pictured(Drawable):
     """Has room for a picture beside a record's own fields."""
 
     __slots__ = ("_picture",)
@@ -315,13 +315,7 @@ class Attribution(_Pictured):
 
     def plot(self, image: Any = None, **options: Any) -> Any:
         """Bars for words, or a picture under its heatmap; see `te.plot`."""
-        # by name, because drawing is a higher layer than records
-        return import_module("transexplain.reports.attribution_plot").plot(self, image, **options)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: coloured words or a heatmap, with a legend."""
-        drawing = import_module("transexplain.reports.attribution_html")
-        return str(drawing.attribution_html(self))
+        return draw("plot", self, image, **options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

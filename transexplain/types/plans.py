@@ -431,7 +431,7 @@ class AuditPlan:
     privacy: PrivacyPlan | None = None  #: None: texts are stored as they are
     exact: ExactPlan | None = None  #: None: the method explains alone
     approximates: Approximation | None = None  #: None: the method computes what it says
-    #: families, or columns of `matching`, whose meetings are groups; see `bias.intersections`
+    #: families, or columns of `matching`, whose meetings are groups; see `groups.intersections`
     intersections: tuple[tuple[str, ...], ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()  #: words that take each other's place in swaps
     limits: Practical | None = None  #: of answers; None: those of `practical` and the usual ones

@@ -1,13 +1,13 @@
 """Explanations of how alike a picture and a text are."""
 
 from dataclasses import dataclass
-from importlib import import_module
 
+from transexplain.types.drawing import Drawable
 from transexplain.types.items import Attribution, Ledger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
-class SimilarityAttribution:
+class SimilarityAttribution(Drawable):
     """The relevance of every patch of a picture and every token of a text for their similarity.
 
     `picture` and `text` are attributions of one side each, to be drawn like any other; their
@@ -51,8 +51,3 @@ class SimilarityAttribution:
             f"{self.target}={self.logit:.4g}, {self.picture.relevance.size} patches and "
             f"{len(self.text.features)} tokens>"  # type: ignore[arg-type]
         )
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: the picture under its heatmap, and the text coloured."""
-        # by name, because drawing is a higher layer than records
-        return str(import_module("transexplain.reports.pair_html").pair_html(self))

@@ -431,7 +431,7 @@ class Ranking:
 def rankings(totals: EntityTotals) -> list[Ranking]:
     """One ranking per (target, class) in which enough entities were mentioned, sorted by these.
 
-    Means are shrunk by empirical Bayes, see `shrinkage.shrink`; an entity of several groups is
+    Means are shrunk by empirical Bayes, see `shrink`; an entity of several groups is
     ranked once.
     """
     found = (_ranking(key, totals.rows(strata)) for key, strata in by_class(totals).items())

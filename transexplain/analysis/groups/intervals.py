@@ -123,7 +123,7 @@ def bootstrapped(
 ) -> Estimate:
     """mean(left) - mean(right) with the standard error of a Poisson bootstrap over entities.
 
-    `weights` are (entities, resamples) of either side, see `permutation.poisson_weights`. Intervals
+    `weights` are (entities, resamples) of either side, see `resampling.poisson_weights`. Intervals
     take Welch's freedom: percentiles alone are too narrow at thirty entities, see
     `benchmarks.null_study`.
     """

@@ -384,15 +384,15 @@ class Matcher:
 
     A term matches whole words (Unicode), with any white space between its words; a hyphen within
     it matches any hyphen and white space. Parts of a compound in the text are words of their own
-    (`Ann's`, `pro-China`). By `rules.case` a capital of the term must be a capital in the text
+    (`Ann's`, `pro-China`). By `Matching.case` a capital of the term must be a capital in the text
     while its other letters match in any case (`smart`), or letters are as they are (`exact`), or
-    match in any case (`ignore`). By `rules.match` a name, a term that begins with no small letter,
-    is found whatever its accents and the width of its letters (`folded`), unless another group of
-    its family has the other spelling, or as it is spelled (`exact`). Within a group the longest
-    term at the leftmost place wins and matches do not overlap; groups do not see each other, so one
-    span may belong to several. By
-    `rules.ambiguous` an ambiguous term counts with a cue (see `Cues`), always, never, or where it
-    lies within one of the spans that a recogniser found.
+    match in any case (`ignore`). By `Matching.match` a name, a term that begins with no small
+    letter, is found whatever its accents and the width of its letters (`folded`), unless another
+    group of its family has the other spelling, or as it is spelled (`exact`). Within a group the
+    longest term at the leftmost place wins and matches do not overlap; groups do not see each
+    other, so one span may belong to several. By `Matching.ambiguous` an ambiguous term counts with
+    a cue (see `Cues`), always, never, or where it lies within one of the spans that
+    a recogniser found.
 
     Raises:
         LexiconError: a group name occurs twice, or a term holds no visible character.

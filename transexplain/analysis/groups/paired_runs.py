@@ -91,7 +91,7 @@ def shift_table(totals: PairedTotals, rules: Rules) -> list[GroupShift]:
     """One row per (target, class, group) with paired mentions, sorted by these names.
 
     The changes are one family of tests, the changes of differences to the reference another; each
-    is adjusted by itself. Verdicts are those of `verdicts.judge`, on changes.
+    is adjusted by itself. Verdicts are those of `verdict_rules.judge`, on changes.
     """
     changes = _entity_means(totals.change)
     moved = group_table(totals.change, rules)

@@ -131,7 +131,7 @@ def one_row(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tenso
 
 
 class NodeEncoder:
-    """Encodes graphs `{main: (T, F), ...}`; see `node_items.read_graph` for what they hold."""
+    """Encodes graphs `{main: (T, F), ...}`; see `graph_inputs.read_graph` for what they hold."""
 
     def __init__(
         self,

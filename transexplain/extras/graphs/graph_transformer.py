@@ -79,7 +79,7 @@ class GraphTransformer(nn.Module):
         edge_kinds: int = 0,
         dropout: float = 0.0,
     ) -> None:
-        """Random weights; `save` writes what `transexplain.load_model` reads.
+        """Random weights; `save` writes what `load_model` reads.
 
         Args:
             width: F, features of a node.
@@ -157,7 +157,7 @@ class GraphTransformer(nn.Module):
         """Write `config.json` and `model.safetensors` to a directory, which is made.
 
         Args:
-            folder: that `transexplain.load_model` then takes.
+            folder: that `load_model` then takes.
             classes: (C,) names by index; ValueError where they are not as many as the logits.
             facts: further entries of config.json, such as the accuracy.
         """

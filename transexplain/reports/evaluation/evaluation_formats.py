@@ -196,7 +196,7 @@ def _swatch(look: Stroke) -> Markup:
 
 
 def render_json(summary: EvaluationSummary) -> str:
-    """`summary` as JSON text in ASCII: the keys are the fields of `records.EvaluationSummary`."""
+    """`summary` as JSON text in ASCII: the keys are the fields of `EvaluationSummary`."""
     return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
 
 
