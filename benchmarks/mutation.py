@@ -1,20 +1,23 @@
-"""How many small faults in the protocol of shards the tests find: the mutation score.
+"""How many small faults in shards, ledger and verdicts the tests find: the mutation score.
 
     pip install mutmut
     python -m benchmarks.mutation [--jobs N] [--schedules N] [--stages N] [--only TEXT]
-        [--work FOLDER]
+        [--sample N] [--work FOLDER]
 
 mutmut makes mutants, each with one change, of the modules in `MUTATED`. Each mutant runs in a
 process of its own, through the stages of `STAGES` until one fails: schedules of the simulated fleet
 and the modules' own tests, on SQLite and on PostgreSQL. A mutant that takes longer than
 `LIMIT` is killed, too: it waits for ever. Printed are the score, what killed how many, and the
-change of each survivor. `--only` keeps mutants whose name has this text.
+change of each survivor. `--only` keeps mutants whose name has this text, `--sample` draws so many
+of them, the same ones each time. Modules of `NUMBERS` hold no protocol: their mutants run their own
+tests alone.
 """
 
 import argparse
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -48,6 +51,22 @@ MUTATED = {
     "workers/heartbeat.py": _workers("lease shards") + _store("clock"),
     "workers/claim_to_commit.py": _workers("overlap shards"),
 }
+_GROUPS = "tests/analysis/groups"
+#: module of the numbers -> its own tests
+NUMBERS = {
+    "transexplain/analysis/groups/verdict_rules.py": [
+        f"{_GROUPS}/test_group_verdicts.py",
+        f"{_GROUPS}/test_group_table.py",
+    ],
+    "transexplain/analysis/groups/group_verdicts.py": [f"{_GROUPS}/test_group_verdicts.py"],
+    "transexplain/analysis/groups/mention_matching.py": [
+        f"{_GROUPS}/test_groups_{name}.py" for name in ("matching", "cues", "finding", "families")
+    ],
+    "transexplain/engine/ledger.py": [
+        f"tests/engine/test_engine_{name}.py" for name in ("conservation", "linear_rules")
+    ],
+}
+MUTATED |= NUMBERS
 LIMIT = 200.0  #: seconds for one stage of one mutant
 _PACKAGES = ("transexplain", "workers", "orchestrator", "migrations")
 #: tests where the databases differ: locks
@@ -55,6 +74,7 @@ RACES = _store("races claims")
 #: sixteen seconds of starting processes
 _SLOW = "test_processes_that_die_before_they_take_a_shard_are_not_replaced_for_ever"
 _PYTEST = "-x -q -p no:cacheprovider -p no:xdist -o addopts= -o filterwarnings= --assert=plain"
+_OF_THE_MODULE = 2  #: stage of a module's own tests
 STAGES = ("schedules", "tests", "more schedules", "schedules on PostgreSQL", "tests on PostgreSQL")
 
 
@@ -85,6 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--schedules", type=int, default=3, help="of each weather, on SQLite")
     parser.add_argument("--stages", type=int, default=len(STAGES), help="try the first N only")
     parser.add_argument("--only", default="", help="mutants whose name has this text")
+    parser.add_argument("--sample", type=int, default=0, help="try N of them, drawn by a seed")
     parser.add_argument("--work", type=Path, help="a folder that is kept, so that a run goes on")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -125,6 +146,8 @@ def _try_all(options: argparse.Namespace) -> None:
     outcomes_file = options.work / "outcomes.json"
     outcomes = json.loads(outcomes_file.read_text()) if outcomes_file.exists() else {}
     names = [name for name in _names() if options.only in name]
+    if options.sample:
+        names = sorted(random.Random(0).sample(names, min(options.sample, len(names))))
     template = options.work / "template.db"
     _make_template(template)
     running: dict[int, tuple[str, float]] = {}
@@ -224,6 +247,8 @@ def _try_one(mutant: str, options: argparse.Namespace, template: Path) -> int:
             partial(_tests_pass, RACES, "postgresql"),
         )
         for number, stage in enumerate(stages[: options.stages], start=1):
+            if of in NUMBERS and number != _OF_THE_MODULE:
+                continue
             signal.alarm(round(LIMIT))
             if not stage():
                 return number
