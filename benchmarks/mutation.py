@@ -37,19 +37,15 @@ def _store(names: str) -> list[str]:
 
 
 _OF_CLAIMS = _store("claims breadcrumbs clock runs shard_messages results")
-
-
-def _workers(names: str) -> list[str]:
-    return [f"tests/workers/test_workers_{name}.py" for name in names.split()]
-
-
+_LEASES = ["tests/workers/test_workers_lease.py"]
+_CLAIM_TO_COMMIT = ["tests/workers/test_claim_to_commit.py"]
 #: module -> its own tests
 MUTATED = {
     "transexplain/store/shards.py": _OF_CLAIMS,
     "transexplain/store/leases.py": _OF_CLAIMS,
     "transexplain/store/results.py": _store("results claims runs shard_digests"),
-    "workers/heartbeat.py": _workers("lease shards") + _store("clock"),
-    "workers/claim_to_commit.py": _workers("overlap shards"),
+    "workers/heartbeat.py": [*_LEASES, *_CLAIM_TO_COMMIT, *_store("clock")],
+    "workers/claim_to_commit.py": _CLAIM_TO_COMMIT,
 }
 _GROUPS = "tests/analysis/groups"
 #: module of the numbers -> its own tests

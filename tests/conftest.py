@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from broker_keys import REDIS, SESSION, forget, queue_name_of_test
 from gallery import gallery
 from object_store import s3, s3_server
 
@@ -37,9 +38,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
-    """All of it is taken down in order: bindings that count their objects see none that is left."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """All of it is taken down in order: bindings that count their objects see none that is left.
+
+    What processes and late connections bound in Redis goes with the session.
+    """
     gc.unfreeze()
+    if not hasattr(config, "workerinput"):
+        forget(REDIS, SESSION)
 
 
 #: of each property; .ci/run tries more of all properties
@@ -147,25 +153,20 @@ def redis_url() -> str:
     """URL of a reachable Redis; tests use a queue name of their own and clean it up."""
     import redis
 
-    url = os.environ.get("TRANSEXPLAIN_TEST_REDIS", "redis://127.0.0.1:6379/0")
     try:
-        with redis.Redis.from_url(url, socket_connect_timeout=5) as client:
+        with redis.Redis.from_url(REDIS, socket_connect_timeout=5) as client:
             client.ping()
     except redis.RedisError as error:
         _service_missing("Redis", error)
-    return url
+    return REDIS
 
 
 @pytest.fixture
 def queue_name(redis_url: str) -> Iterator[str]:
     """A queue of the test's own in Redis, whose keys are deleted afterwards."""
-    import redis
-
-    name = f"te-test-{uuid.uuid4().hex[:10]}"
+    name = queue_name_of_test()
     yield name
-    with redis.Redis.from_url(redis_url) as client:
-        for key in client.scan_iter(f"{name}:*"):
-            client.delete(key)
+    forget(redis_url, name)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from broker_keys import queue_name_of_test
 from everyday import only
 
 import transexplain as te
@@ -204,7 +204,7 @@ def test_every_block_of_the_fleet_tutorial_runs(
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "TRANSEXPLAIN_QUEUE": f"te-test-{uuid.uuid4().hex[:10]}",
+        "TRANSEXPLAIN_QUEUE": queue_name_of_test(),
     }
     given = {"DATABASE_URL": postgres_url, "BROKER_URL": redis_url}
     with ExitStack() as workers:

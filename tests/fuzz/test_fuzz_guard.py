@@ -183,3 +183,14 @@ def test_one_input_is_given_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fuzz", "crons", "--input", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "no finding")
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_seeds_and_former_findings_pass(way: str, tmp_path: Path) -> None:
+    target, files = WAYS[way].target, corpus.seeds(way)
+    with sandbox(tmp_path) as inside:
+        guard = Guard(target, WAYS[way].limits, inside)
+        tried = [(path.name, guard.attempt(path.read_bytes())) for path in files]
+    found = [f"{name}: {finding.text}" for name, finding in tried if finding]
+    assert tried, "a way in without seeds"
+    assert not found, "\n\n".join(found)

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-import transformers
 from everyday import only
 from PIL import Image
 from tiny_audit import make_audit, texts
-from tiny_models import bert, vit, wordpiece
+from tiny_models import bert, wordpiece
 
 import transexplain as te
 from transexplain.settings import Settings
@@ -94,20 +93,6 @@ def test_the_result_holds_verdict_groups_and_report(pair: tuple[Any, Any], tmp_p
     assert found.report(tmp_path / "one.html").read_bytes() == page.read_bytes()
 
 
-def test_without_groups_the_table_is_empty(model: Any) -> None:
-    found = audited(model, texts(4))
-    assert found.groups.empty and {"mention", "outcome"} <= set(found.groups.columns)
-    assert "<table" not in found._repr_html_()
-
-
-def test_a_group_that_nobody_mentions_has_a_row(model: Any) -> None:
-    found = audited(model, texts(12), groups={"a": ["zebra"], "b": ["yak"]})
-    assert dict(zip(found.groups["group"], found.groups["state"], strict=True)) == {
-        "a": "never mentioned",
-        "b": "never mentioned",
-    }
-
-
 def columns() -> dict[str, Any]:
     frame = pandas.DataFrame(ROWS, columns=["body", "mood"], index=range(40, 80))
     return {
@@ -135,58 +120,9 @@ def test_data_in_memory_are_the_same_items(model: Any, kind: str) -> None:
     assert audited(model, data, **keys).summary.audited.fingerprint == plan.dataset.fingerprint
 
 
-@pytest.mark.exhaustive
-def test_texts_and_columns_of_texts(model: Any) -> None:
-    for data in (texts(6), pandas.Series(texts(6)), iter(texts(6))):
-        assert audited(model, data).summary.counts.done == 6
-    assert audited(model, texts(20), limit=12, sample=5).summary.counts.total == 5
-
-
 def pictures(count: int) -> list[Image.Image]:
     drawn = np.random.default_rng(0).integers(0, 255, (count, 30, 40, 3), dtype=np.uint8)
     return [Image.fromarray(one) for one in drawn]
-
-
-@pytest.mark.exhaustive
-def test_pictures_in_memory(tmp_path: Path) -> None:
-    size = {"height": 24, "width": 24}
-    module = vit(id2label=dict(enumerate("abcd")))
-    seen = te.load_model(module, transformers.ViTImageProcessor(size=size))
-    given = pictures(5)
-    found = audited(seen, given)
-    assert (found.summary.counts.done, found.summary.counts.labelled) == (5, 0)
-    fingerprint = found.summary.audited.fingerprint
-    paths = [tmp_path / f"{place}.png" for place in range(5)]
-    for path, one in zip(paths, given, strict=True):
-        one.save(path)
-    arrays = [np.asarray(one) for one in given]
-    for data in (arrays, np.stack(arrays), paths, (one for one in given)):
-        assert audited(seen, data).summary.audited.fingerprint == fingerprint
-    labelled = audited(seen, list(zip(given, "abcda", strict=True)))
-    assert labelled.summary.counts.labelled == 5
-    assert sorted(labelled.summary.confusion.labels) == ["a", "b", "c", "d"]
-
-
-@pytest.mark.exhaustive
-def test_a_pipeline_and_a_directory(pair: tuple[Any, Any], bert_dir: Path) -> None:
-    pipe = transformers.pipeline("text-classification", model=pair[0], tokenizer=pair[1])
-    assert audited(pipe, texts(3)).in_memory
-    for place in (bert_dir, str(bert_dir), {"source": str(bert_dir), "dtype": "float64"}):
-        found = audited(place, texts(3))
-        assert not found.in_memory
-    assert found.summary.audited.dtype == "float64"
-
-
-@pytest.mark.exhaustive
-def test_labels_are_matched_by_name_and_that_is_reported(model: Any) -> None:
-    rows = [(text, place % 3) for place, text in enumerate(texts(9))]
-    with pytest.warns(UserWarning, match="3 labels of the dataset are no class of the model"):
-        found = te.audit(model, rows, **QUICK)
-    assert "no class of the model" in found.warnings[0]
-    assert "no class of the model" in found._repr_html_()
-    assert audited(model, rows, labels="by-index").summary.counts.labelled == 9
-    mapped = audited(model, rows, labels={0: "bad", 1: "bad", 2: "good"})
-    assert mapped.summary.counts.labelled == 9
 
 
 @pytest.mark.exhaustive
@@ -203,12 +139,6 @@ def test_another_store_and_lexicons_of_every_form(model: Any, tmp_path: Path) ->
         assert found.summary.groups is not None
     assert not Path("transexplain.db").exists()
     assert found.report("again").is_file()
-
-
-def test_failed_items_are_warned_of(model: Any) -> None:
-    with pytest.warns(UserWarning, match="more items failed than the tolerance allows"):
-        found = te.audit(model, ["a film", None, "nice"], **QUICK)
-    assert found.summary.counts.done == 2
 
 
 @pytest.mark.parametrize("in_memory", only(True, of=[True, False]))
@@ -261,14 +191,6 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
         assert "Nothing was changed" in printed
         config.write_bytes(planned)
         assert call("resume", "latest")[0] == 0
-
-
-@pytest.mark.exhaustive
-def test_the_progress_bar_is_for_people(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    audited(model, texts(4), progress=True, name="seen")
-    assert "seen: 100%" in capsys.readouterr().err
-    audited(model, texts(4))
-    assert capsys.readouterr().err == ""
 
 
 ENDLESS: list[Any] = []

@@ -15,7 +15,6 @@ from PIL import Image
 from tiny_audit import make_audit
 
 import transexplain as te
-from orchestrator.cli.run_commands import classes_shown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,70 +74,10 @@ def test_validate_checks_everything_and_runs_nothing(call, tmp_path: Path) -> No
     assert not (tmp_path / "transexplain.db").exists()
 
 
-def test_validate_warns_of_names_in_two_groups(call, tmp_path: Path) -> None:
-    spec = str(make_audit(tmp_path))
-    assert "in two groups" not in call("validate", spec)[1]
-    lexicon = {"things": ["film", "x", "Nice"], "praise": ["nice", "good"]}
-    (tmp_path / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
-    code, printed = call("validate", spec)
-    assert code == 0
-    assert (
-        "1 name is in two groups that are compared with each other (nice: praise, things): its "
-        "mentions count for both"
-    ) in " ".join(printed.split())
-    assert "nice: praise" not in call("validate", spec, "--set", "store_text=none")[1]
-
-
-def test_long_lists_of_classes_are_cut_and_counted() -> None:
-    assert classes_shown(["LABEL_0"]) == "class LABEL_0"
-    assert classes_shown(["bad", "good"]) == "classes bad, good"
-    shown = classes_shown([f"LABEL_{number}" for number in range(1_000)])
-    assert shown.startswith("1,000 classes (LABEL_0, ") and shown.endswith("LABEL_9, ...)")
-
-
 def document(printed: str) -> dict[str, Any]:
     """The JSON that the command line printed first; progress and warnings follow."""
     found: dict[str, Any] = json.JSONDecoder().raw_decode(printed)[0]
     return found
-
-
-@pytest.mark.exhaustive
-def test_plan_counts_passes_and_runs_nothing(call, tmp_path: Path) -> None:
-    spec = str(make_audit(tmp_path))
-    code, printed = call("plan", spec, "--target", "top:2", "--json")
-    found = document(printed)
-    assert code == 0
-    assert (found["items"], found["targets"], found["unit"]) == (40, 2, "logits")
-    assert (found["forwards"], found["backwards"]) == (1, 2)
-    params = ["--set", "method.params.samples=3", "--set", "method.params.baseline=unk"]
-    code, printed = call("plan", spec, "--target", "all", "--method", "lime", *params, "--json")
-    assert document(printed)["backwards"] == 0
-    assert document(printed)["forwards"] > 3
-    code, printed = call("plan", spec)
-    assert re.search(r"40 items in 5 shards, 2 targets each, \d+ positions", printed)
-    assert not (tmp_path / "transexplain.db").exists()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("method", "warned"),
-    [("rollout", "the same relevance for every class"), ("full-lrp", "hardly in practice")],
-)
-def test_methods_that_ignore_the_class_are_warned_of(
-    call, tmp_path: Path, method: str, warned: str
-) -> None:
-    spec = str(make_audit(tmp_path))
-    code, printed = call("validate", spec, "--method", method)
-    assert code == 0
-    assert warned in printed
-    assert "for every class" not in call("validate", spec, "--method", "lrp")[1]
-    if method == "rollout":
-        assert call("run", spec, "--method", method)[0] == 0
-        (data,) = (tmp_path / "audits").glob("tiny-*.json")
-        report = json.loads(data.read_text(encoding="utf-8"))
-        assert report["class_sensitivity"] == {"mean": 0.0, "items": 10}, "two of every shard"
-        problems = [one["text"] for one in report["headline"] if one["kind"] == "problem"]
-        assert any("rollout hardly distinguishes classes" in text for text in problems)
 
 
 def test_explain_a_text(call, tmp_path: Path) -> None:
@@ -193,32 +132,6 @@ def test_explain_a_picture(call, tmp_path: Path, vit_dir: Path) -> None:
     assert "text.png is not a picture" in printed
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--data", "absent.csv"], r"absent\.csv"),
-        (["--set", "data.text=body"], r"body.*label"),
-        (["--target", "class:great"], r"unknown class 'great'.*bad, so-so, good"),
-        (["--method", "lpr"], r"did you mean 'lrp'"),
-        (["--lexicon", "absent.json"], r"absent\.json"),
-        (["--set", "groups.reference=nobody"], r"'nobody'.*things, praise"),
-        (["--set", "groups.include=[people]"], r"'people'.*things, praise"),
-        (["--model", "absent-model"], r"absent-model"),
-        (["--set", "colour=red"], r"colour: unknown key"),
-        (["--set", "method.params.depth=3"], r"depth"),
-        (["--set", "method.params.at=pixels"], r"pixels.*encoder, words"),
-        (["--set", "max_length=2"], r"max_length"),
-    ],
-)
-def test_bad_requests_are_exit_2_and_named(
-    call, tmp_path: Path, options: list[str], words: str
-) -> None:
-    code, printed = call("run", str(make_audit(tmp_path)), *options)
-    assert code == 2, printed
-    assert re.search(words, printed, re.DOTALL), printed
-    assert "Traceback" not in printed
-
-
 def test_bad_model_directories(call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path))
     model = tmp_path / "model"
@@ -234,12 +147,6 @@ def test_bad_model_directories(call, tmp_path: Path) -> None:
         code, printed = call("run", spec, "--model", str(folder))
         assert code == 2, printed
         assert words in printed
-
-
-def test_an_unknown_run_is_named(call, tmp_path: Path) -> None:
-    code, printed = call("status", "nothing")
-    assert code == 2
-    assert "no runs yet" in printed
 
 
 @pytest.mark.exhaustive
@@ -274,36 +181,6 @@ def test_bad_items_fail_alone(call, tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_bad_pictures_fail_alone(call, tmp_path: Path, vit_dir: Path) -> None:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for index in range(3):
-        Image.effect_noise((40, 30), 80).convert("RGB").save(folder / f"good-{index}.jpg")
-    whole = (folder / "good-0.jpg").read_bytes()
-    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
-    (folder / "text.png").write_text("a text, not a picture")
-    Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
-    code, printed = call("run", "--model", str(vit_dir), "--data", f"imagefolder:{folder}")
-    assert code == 3, printed
-    assert "3 of 6 pictures were explained; 3 failed" in printed
-    assert "image-too-large" in printed
-
-
-def test_help_needs_no_torch() -> None:
-    code = (
-        "import sys; from orchestrator.cli.command_line import app\n"
-        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'torch', 'transformers', 'timm', 'sqlalchemy', 'pydantic', 'celery', 'numpy'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
-    assert "resume" in done.stdout
-
-
-@pytest.mark.exhaustive
 def test_a_torchvision_of_another_torch_is_named(
     tmp_path: Path, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,15 +207,6 @@ def test_validate_names_the_rows_that_will_fail(call, tmp_path: Path) -> None:
     assert code == 0 and "ok: 3 items" in printed
 
 
-def test_plan_says_what_it_costs(call, tmp_path: Path) -> None:
-    code, printed = call("plan", str(make_audit(tmp_path)), "--json")
-    found = document(printed)
-    assert code == 0 and found["timed"] > 0 and found["bytes"] > 100 * found["items"]
-    assert found["purposes"]["explanations"]["forwards"] == 40
-    assert all(one["seconds"] > 0 for one in found["purposes"].values())
-    assert set(found["mentions"]) and max(found["mentions"].values()) <= 40
-
-
 @pytest.mark.exhaustive
 def test_options_of_run_stand_for_keys(call, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("body,stars\na good film,good\nbad,bad\n", encoding="utf-8")
@@ -362,27 +230,3 @@ def test_options_of_run_stand_for_keys(call, tmp_path: Path) -> None:
     assert "beyond the tolerance; there/" in printed
     code, printed = call("run", *words, "--quiet")
     assert code == 2 and "give one" in printed
-
-
-def test_the_version(call) -> None:
-    from transexplain import __version__
-
-    assert call("--version") == (0, f"{__version__}\n")
-
-
-def test_explain_prints_probabilities_and_what_colours_mean(call, tmp_path: Path) -> None:
-    model = str(make_audit(tmp_path).parent / "model")
-    (tmp_path / "good.txt").write_text("a good film", encoding="utf-8")
-    code, printed = call("explain", "good.txt", "--model", model)
-    assert code == 0 and "its name was explained as a text. To explain its text:" in printed
-    Image.new("RGB", (8, 8)).save(tmp_path / "grey.png")
-    assert "This model reads texts, not pictures" in call("explain", "grey.png", "-m", model)[1]
-    first = next(line for line in printed.splitlines() if "%" in line)
-    shares = [float(word.rstrip("%,")) for word in first.split() if word.rstrip(",").endswith("%")]
-    assert sum(shares) == pytest.approx(100, abs=0.2)
-    assert "raises" in printed and "lowers" in printed
-    code, printed = call("explain", "a good film", "--model", model)
-    assert "as a text" not in printed
-    for typed, named in (("./nosuch.txt", True), ("cat.png", True), ("good and/or bad", False)):
-        code, printed = call("explain", typed, "--model", model)
-        assert code == 0 and ("there is no file" in printed) is named

@@ -1,6 +1,5 @@
 """`transexplain train`: specification, presets, the verb."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from orchestrator.training_spec import (
     plan_training,
     with_preset,
 )
-from transexplain.errors import SpecError
 from transexplain.methods.learned_facts import read_facts
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
@@ -72,33 +70,6 @@ def test_an_explainer_is_trained_and_described(
     assert (folder / "explainer-curves.png").exists() == (mode == "separate")
 
 
-def test_no_epochs_leave_the_model_alone(spec: Path, call: Call, tmp_path: Path) -> None:
-    kept = {"optimisation": {"epochs": 0}, "explainer": {"mode": "separate", "epochs": 1}}
-    code, printed = call("train", str(write(tmp_path, **kept)))
-    assert code == 0, printed
-    assert f"model      {tmp_path / 'bert'}" in printed
-    assert "accuracy" not in printed.splitlines()[-1]
-    assert not (tmp_path / "trainings" / "films" / "model").exists()
-
-
-def test_json_and_settings(spec: Path, call: Call, capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed = call(
-        "train", str(spec), "--json", "--output", "mine", "--set", "optimisation.epochs=1"
-    )
-    assert code == 0, printed
-    reported = json.loads(printed[printed.index("{\n") : printed.rindex("}") + 1])
-    assert reported["model"] == "mine/model"
-    assert reported["epochs"] == 1
-    assert 0 <= reported["metrics"]["accuracy"] <= 1
-
-
-def test_other_settings_need_a_restart(spec: Path, call: Call) -> None:
-    assert call("train", str(spec))[0] == 0
-    code, printed = call("train", str(spec), "--set", "seed=9")
-    assert (code, "--restart" in printed) == (2, True)
-    assert call("train", str(spec), "--set", "seed=9", "--restart")[0] == 0
-
-
 def test_an_interrupted_training_says_how_to_go_on(
     spec: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,11 +108,6 @@ def test_bad_specifications_are_named(
     assert "Traceback" not in message
 
 
-def test_a_file_that_is_not_there_is_named(call: Call) -> None:
-    code, printed = call("train", "missing.yaml")
-    assert (code, "missing.yaml" in printed) == (2, True)
-
-
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_presets_are_whole_and_the_users_keys_win(spec: Path, tmp_path: Path, preset: str) -> None:
     found = load_training(write(tmp_path, preset=preset, explainer="none"))
@@ -165,19 +131,6 @@ def test_presets_are_whole_and_the_users_keys_win(spec: Path, tmp_path: Path, pr
     assert needed < alone.optimisation.epochs  # the layers of a model of 12 are all unfrozen
 
 
-def test_a_preset_that_had_other_values_once_says_so(
-    spec: Path, tmp_path: Path, call: Call
-) -> None:
-    code, printed = call("train", str(write(tmp_path, preset="separate-text", explainer="none")))
-    assert code == 0, printed
-    assert "preset separate-text is Table 2 of the TransExplain paper" in printed
-    assert "quick-separate-text" in printed
-    quick = write(tmp_path, preset="quick-separate-text", explainer="none")
-    code, printed = call("train", str(quick), "--output", "again")
-    assert code == 0, printed
-    assert "Table 2" not in printed
-
-
 def test_a_specification_becomes_a_plan(spec: Path, tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -196,8 +149,3 @@ def test_a_specification_becomes_a_plan(spec: Path, tmp_path: Path) -> None:
     assert plan.optimisation.learning_rate == 5e-3
     plan = plan_training(load_training(write(tmp_path)), settings)
     assert (plan.share, plan.stages) == (0.1, Stages(layers_per_interval=3))
-
-
-def test_a_set_without_a_value_is_named(spec: Path) -> None:
-    with pytest.raises(SpecError, match=r"a\.b=value"):
-        load_training(spec, settings=["seed"])

@@ -28,8 +28,6 @@ from transexplain.store.upkeep import WITHOUT
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 _QUERY = re.compile(r"^### ([^\n]+\?)\n\n```sql\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 QUERIES: dict[str, str] = dict(_QUERY.findall(PAGE.read_text(encoding="utf-8")))
-#: columns that no reader sees, whatever is granted
-SECRET = {"schedule": "spec", "schedule_receiver": "address"}
 #: within these limits a random model treats everybody alike, where there are items enough
 LIMITS = {"logit": 2.0, "probability": 0.5, "changed": 0.9, "spread": 5.0, "rates": 0.6}
 
@@ -68,18 +66,6 @@ def ask(connection: Any, query: str) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute(text(query)).mappings()]
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
-    ]
-)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgresql":
-        return str(request.getfixturevalue("postgres_url"))
-    return f"sqlite:///{tmp_path / 'store.db'}"
-
-
 @pytest.fixture
 def role(postgres_url: str) -> Iterator[str]:
     """A role that may log in and nothing else; dropped afterwards with its rights."""
@@ -100,9 +86,9 @@ def settings_of(url: str, folder: Path) -> Settings:
     return Settings(database_url=url, snapshot_dir=folder / "snapshots", broker_url=broker)
 
 
-def test_the_ten_queries_answer_about_runs_of_a_schedule(url: str, tmp_path: Path) -> None:
-    settings = settings_of(url, tmp_path)
-    with open_database(url, upgrade=True) as db:
+def test_the_ten_queries_answer_about_runs_of_a_schedule(store_url: str, tmp_path: Path) -> None:
+    settings = settings_of(store_url, tmp_path)
+    with open_database(store_url, upgrade=True) as db:
         first, second, third = make_runs(db, settings, tmp_path)
         with db.read() as connection:
             found = {question: ask(connection, query) for question, query in QUERIES.items()}
@@ -194,41 +180,6 @@ def test_a_role_that_reads_results_asks_all_ten_and_cannot_write_or_read_texts(
         assert refused(connection, "UPDATE run SET name = 'x'")
 
 
-@pytest.mark.postgres
-def test_texts_are_for_whom_they_are_asked_for(postgres_url: str, role: str) -> None:
-    assert "partitions" in call(postgres_url, "upgrade").output
-    assert "and every item" in call(postgres_url, "grant-read", role, "--texts").output
-    every = [f'SELECT * FROM "{name}" LIMIT 0' for name in metadata.tables if name not in SECRET]
-    secret = [f"SELECT {column} FROM {table}" for table, column in SECRET.items()]
-    with psycopg.connect(plain(postgres_url), user=role) as connection:
-        assert [one for one in every if refused(connection, one)] == []
-        assert [one for one in secret if not refused(connection, one)] == []
-        assert refused(connection, "DELETE FROM item")
-    call(postgres_url, "grant-read", role)
-    with psycopg.connect(plain(postgres_url), user=role) as connection:
-        for name in ("item", "result_part", "shard_aggregate"):
-            assert refused(connection, f"SELECT * FROM {name}"), "it lost the texts again"
-        assert not refused(connection, "SELECT * FROM run_metric")
-
-
-@pytest.mark.exhaustive
-@pytest.mark.postgres
-def test_a_role_that_may_write_or_is_not_there_is_refused(postgres_url: str, role: str) -> None:
-    call(postgres_url, "upgrade")
-    with pytest.raises(ConfigurationError, match="CREATE ROLE nobody-here"):
-        call(postgres_url, "grant-read", "nobody-here")
-    for name in ("postgres", role):
-        with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
-            connection.execute(f'GRANT UPDATE ON item TO "{role}"')
-        with pytest.raises(ConfigurationError, match="may write"):
-            call(postgres_url, "grant-read", name)
-    with pytest.raises(ConfigurationError, match="belong to the role 'postgres'"):
-        url = make_url(postgres_url).set(username=role)
-        with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
-            connection.execute(f'GRANT SELECT ON alembic_version TO "{role}"')
-        call(url.render_as_string(hide_password=False), "grant-read", role)
-
-
 def test_sqlite_has_no_roles(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     call(url, "upgrade")
@@ -239,10 +190,3 @@ def test_sqlite_has_no_roles(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM run_metric").fetchall() == [(0,)]
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             connection.execute("DELETE FROM run")
-
-
-def test_the_page_names_what_the_role_does_not_read() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for table, columns in WITHOUT.items():
-        for column in columns:
-            assert f"`{table.name}.{column}`" in page

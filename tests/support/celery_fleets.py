@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from broker_keys import forget, queue_name_of_test
 from celery import Celery
 from chaos_groups import environment, wait_for
 from command_line_here import run_here
@@ -117,7 +117,7 @@ class CeleryFleet:
 @contextmanager
 def celery_fleet(url: str, folder: Path, **extra: str) -> Iterator[CeleryFleet]:
     """A fleet without workers yet, on the broker with this URL."""
-    queue = f"te-test-{uuid.uuid4().hex[:10]}"
+    queue = queue_name_of_test()
     settings = Settings(
         database_url=f"sqlite:///{folder / 'store.db'}",
         broker_url=url,
@@ -141,11 +141,7 @@ def celery_fleet(url: str, folder: Path, **extra: str) -> Iterator[CeleryFleet]:
 
 def _forget(app: Celery, settings: Settings) -> None:
     if settings.broker_url.startswith("redis"):
-        import redis
-
-        with redis.Redis.from_url(settings.broker_url) as client:
-            for key in client.scan_iter(f"{settings.queue}:*"):
-                client.delete(key)
+        forget(settings.broker_url, settings.queue)
         return
     with app.connection_for_write() as connection:
         for queue in app.conf.task_queues:

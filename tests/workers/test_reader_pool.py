@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fresh_stores import fresh_store
 from poisonous_encoders import Closure, Poisonous
 from region_pictures import make_region_audit
 from short_lives import ends_at_once
@@ -19,11 +18,11 @@ from tiny_audit import make_audit
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import Prepared, prepare_audit
 from orchestrator.spec import AuditSpec, load_spec
-from transexplain.data.shard_reader import StoredPicture, ids_of, read_shard
+from transexplain.data.shard_reader import StoredPicture, read_shard
 from transexplain.errors import ConfigurationError, DataSourceError, InfrastructureError
 from transexplain.explaining.reading import Part, ReadingJob, packed, parts_of, read_part, unpacked
 from transexplain.models.image_encoder import picture
-from transexplain.models.loaded_model import Encoded, Windows
+from transexplain.models.loaded_model import Encoded
 from transexplain.settings import Settings, processes_of
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
@@ -34,7 +33,7 @@ from transexplain.types.observer import Caution
 from transexplain.types.tokens import Tokens
 from workers import reader_pool, reader_process
 from workers.claim_to_commit import Workbench
-from workers.reader_pool import ReadAhead, ReaderDiedError, ReaderPool, Waiting, host_processes
+from workers.reader_pool import ReadAhead, ReaderPool, Waiting, host_processes
 from workers.reader_process import Receiver, Sender
 from workers.work_meter import WorkMeter
 
@@ -52,12 +51,6 @@ def texts(tmp_path: Path) -> Prepared:
 def pictures(tmp_path: Path) -> Prepared:
     spec = AuditSpec.model_validate(make_region_audit(tmp_path, items=6))
     return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    with fresh_store(tmp_path / "store.db") as store:
-        yield store
 
 
 @pytest.fixture
@@ -110,32 +103,6 @@ def test_packed_texts_are_the_same_texts(texts: Prepared) -> None:
         columns[0].item.content
     ]
     assert unpacked(*packed([])) == []
-
-
-def test_packed_windows_are_the_same_windows(texts: Prepared) -> None:
-    item = Item(id="long", index=0, content="a film nice good " * 30)
-    long = texts.model.encode([item], long_text=Windows(stride=4), max_length=12)
-    (again,) = unpacked(*packed(long))
-    assert isinstance(again, Encoded)
-    assert len(again.windows) > 5
-    assert same(long[0], again)
-
-
-def test_large_arrays_leave_the_pickle() -> None:
-    pixels = torch.arange(3 * 100 * 100, dtype=torch.float32).reshape(3, 100, 100)
-    one = Encoded(
-        item=Item(id="p", index=0, content=None),
-        inputs={"pixel_values": pixels},
-        features=(),
-        length=0,
-        truncated=False,
-    )
-    document, buffers = packed([one])
-    assert len(document) < 2000
-    assert [buffer.raw().nbytes for buffer in buffers] == [4 * 30000]
-    (again,) = unpacked(document, [bytearray(buffer.raw()) for buffer in buffers])
-    assert isinstance(again, Encoded)
-    assert torch.equal(again.inputs["pixel_values"], pixels)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -210,17 +177,6 @@ def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_process_reads_what_a_thread_reads(texts: Prepared, pool: ReaderPool) -> None:
-    job = ReadingJob.of(texts.plan, texts.model)
-    pool.prepare("run", job)
-    assert pool.watches("run")
-    for part in all_parts(texts):
-        found, wanted = pool.read("run", part).result(60), read_part(job, part)
-        assert len(found) == part.shard.stop - part.shard.start
-        assert all(same(one, other) for one, other in zip(wanted, found, strict=True))
-
-
-@pytest.mark.exhaustive
 def test_a_picture_stays_where_it_is(pictures: Prepared, pool: ReaderPool) -> None:
     job = ReadingJob.of(pictures.plan, pictures.model, by_reference=True)
     pool.prepare("run", job)
@@ -292,21 +248,6 @@ def test_a_text_that_ends_its_reader_is_found_and_goes_on_trial(
     assert len({one.item_id for one in results.iter_attributions(db, run_id)}) == 8
 
 
-@pytest.mark.exhaustive
-def test_a_picture_that_ends_its_reader_is_known_at_once(db: Database, pictures: Prepared) -> None:
-    run_id = runs.create(db, pictures.plan, pictures.shards[:1])
-    victim = ids_of(pictures.plan.dataset, range(2, 3))[0]
-    bench = bench_of(db, pictures, kills=[victim])
-    try:
-        assert bench.work(run_id) == "failed"
-        (status,) = shards.list_shards(db, run_id)
-        assert status.caution.accused == {victim}
-        assert bench.work(run_id) == "done", "a fresh process reads it"
-    finally:
-        bench.close()
-    assert not list(results.failures(db, run_id))
-
-
 def test_an_item_in_quarantine_is_not_even_opened(pictures: Prepared, tmp_path: Path) -> None:
     ref, shard = pictures.plan.dataset, pictures.shards[0]
     first, second = list(read_shard(ref, shard))[:2]
@@ -320,27 +261,6 @@ def test_an_item_in_quarantine_is_not_even_opened(pictures: Prepared, tmp_path: 
     assert entries[0] == closed
     assert isinstance(entries[1], Encoded)
     assert entries[1].item.id == second.id  # type: ignore[union-attr]
-
-
-def test_the_shard_of_a_reader_that_a_signal_for_all_ended_is_given_back(
-    db: Database, texts: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id = runs.create(db, texts.plan, texts.shards[:1])
-    bench = bench_of(db, texts, kills=["3"])
-    signal = threading.Timer(0.1, bench.stop.set)
-    real = Workbench._died
-
-    def blamed(one: Workbench, *args: Any) -> Any:
-        signal.start()
-        return real(one, *args)
-
-    monkeypatch.setattr(Workbench, "_died", blamed)
-    try:
-        assert bench.work(run_id) == "stopped"
-    finally:
-        bench.close()
-    (status,) = shards.list_shards(db, run_id)
-    assert (status.state, status.attempt, status.caution.alone) == ("queued", 0, frozenset())
 
 
 def test_an_error_in_a_process_is_the_error_of_its_shard(
@@ -408,17 +328,6 @@ def test_a_reader_that_cannot_even_try_to_begin_still_answers(
     made.close()
 
 
-def test_a_process_is_gone_when_its_pool_is_closed(texts: Prepared) -> None:
-    made = ReaderPool(1, item_deadline=60.0)
-    made.prepare("run", ReadingJob.of(texts.plan, texts.model))
-    (part, *_) = all_parts(texts)
-    made.read("run", part).result(120)
-    process = made._readers[0]._process
-    made.close()
-    process.join(30)
-    assert process.exitcode == -9
-
-
 class Slow:
     """A pool whose parts are read when the test says so."""
 
@@ -479,13 +388,6 @@ def test_who_waits_for_items_sees_a_stop_and_does_not_hang(texts: Prepared) -> N
     assert len(moved) == 2, "a thread that hangs is for the deadline of the shard"
 
 
-def test_parts_that_nobody_waits_for_any_more_are_not_read(texts: Prepared) -> None:
-    slow = Slow()
-    ahead = ReadAhead(slow, claim_of(texts, 1000), texts.plan, texts.model, WorkMeter())  # type: ignore[arg-type]
-    ahead.close()
-    assert all(future.cancelled() for _, future in slow.asked)
-
-
 def test_a_batch_begins_as_soon_as_its_items_are_there() -> None:
     from transexplain.explaining.explain_request import portions
 
@@ -522,7 +424,22 @@ def test_a_number_of_processes_is_read_as_a_person_writes_it() -> None:
             processes_of(wrong, "X")
 
 
-def test_rows_of_a_dead_process_are_named(texts: Prepared) -> None:
-    assert ids_of(texts.plan.dataset, range(9, 12)) == ("9", "10", "11")
-    died = ReaderDiedError(range(9, 12), "it hung")
-    assert (str(died), died.rows) == ("it hung", range(9, 12))
+def test_the_shard_of_a_reader_that_a_signal_for_all_ended_is_given_back(
+    db: Database, texts: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = runs.create(db, texts.plan, texts.shards[:1])
+    bench = bench_of(db, texts, kills=["3"])
+    signal = threading.Timer(0.1, bench.stop.set)
+    real = Workbench._died
+
+    def blamed(one: Workbench, *args: Any) -> Any:
+        signal.start()
+        return real(one, *args)
+
+    monkeypatch.setattr(Workbench, "_died", blamed)
+    try:
+        assert bench.work(run_id) == "stopped"
+    finally:
+        bench.close()
+    (status,) = shards.list_shards(db, run_id)
+    assert (status.state, status.attempt, status.caution.alone) == ("queued", 0, frozenset())

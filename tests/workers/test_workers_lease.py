@@ -117,7 +117,6 @@ def test_a_lease_is_renewed_at_a_third_of_its_length(clock: Clock, store: Store)
     keeper(item_deadline=2.5)
     assert clock.run(until=9.5) == [2.5, 0.5] * 3 + [2.5]
     assert store.requested == [(at, "renew", 9.0, ()) for at in (3.0, 6.0, 9.0)]
-    assert clock.thread["name"] == "lease-keeper"
     assert clock.thread["daemon"] is True, "a process that ends does not wait for it"
 
 

@@ -1,0 +1,665 @@
+"""The sweep over real brokers: what was lost is sent again, once, and never too much of it."""
+
+import heapq
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_keys import queue_name_of_test
+from chaos_groups import command, environment, wait_for
+from command_line_here import run_here
+from fresh_stores import fresh_store
+from store_samples import make_plan, make_result, make_shards
+from tiny_audit import make_audit
+from typer.testing import CliRunner
+
+from orchestrator.cli import progress
+from orchestrator.cli.command_line import app
+from orchestrator.cli.fleet_commands import _seconds_until
+from orchestrator.cli.progress import RecentRate, run_progress
+from orchestrator.dispatch import local, queue
+from orchestrator.dispatch import queue as sweep
+from orchestrator.dispatch.fleet_size import FleetSize, WorkLeft, fleet_size
+from orchestrator.dispatch.local import run_here as work_here
+from orchestrator.dispatch.local import run_processes
+from orchestrator.dispatch.queue import follow
+from orchestrator.dispatch.stopping import Reports
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.errors import BrokerError, ConfigurationError
+from transexplain.settings import Settings
+from transexplain.store import queueing, results, runs, shard_messages, shards
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from transexplain.types.plans import QueuePlace
+from workers.app import make_app
+from workers.claim_to_commit import Workbench
+from workers.queue_names import queue_of
+from workers.work_meter import WorkMeter, in_hand
+
+
+@pytest.fixture(params=[pytest.param("redis", marks=pytest.mark.redis), "rabbitmq"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
+    broker = request.getfixturevalue("redis_url" if request.param == "redis" else "amqp_url")
+    made = Settings(
+        database_url=f"sqlite:///{tmp_path / 'store.db'}",
+        broker_url=broker,
+        queue=queue_name_of_test(),
+    )
+    yield made
+    forget(made)
+
+
+def the_queue(settings: Settings) -> str:
+    """Where messages for the runs of these tests go."""
+    return queue_of(settings, make_plan())
+
+
+def forget(settings: Settings) -> None:
+    """Lose every message, and the queue with them."""
+    with make_app(settings).connection_for_write() as connection:
+        channel = connection.default_channel
+        queue.depth(settings, the_queue(settings))  # declares it, so that there is one to delete
+        channel.queue_purge(the_queue(settings))
+        channel.queue_delete(the_queue(settings))
+        channel.exchange_delete(the_queue(settings))
+
+
+@pytest.fixture
+def db(settings: Settings) -> Iterator[Database]:
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
+
+
+def test_the_queue_is_topped_up_to_what_waits(db: Database, settings: Settings) -> None:
+    assert queue.depth(settings, the_queue(settings)) == 0
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=0, closed=())
+    run_id = runs.create(db, make_plan(), make_shards())
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=3, closed=())
+    assert queue.depth(settings, the_queue(settings)) == 3
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=0, closed=()), (
+        "all are there"
+    )
+    forget(settings)
+    assert shards.claim(db, run_id, "worker", 60.0, 0)
+    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=2, closed=())
+    assert queue.depth(settings, the_queue(settings)) == 2
+
+
+def test_never_more_than_the_bound(
+    db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "BOUND", 5)
+    runs.create(db, make_plan(), make_shards())
+    runs.create(db, make_plan(80), make_shards(80))
+    for sent in (5, 0, 0):
+        assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=sent, closed=())
+    assert queue.depth(settings, the_queue(settings)) == 5
+
+
+def test_sweepers_at_once_send_once(db: Database, settings: Settings) -> None:
+    runs.create(db, make_plan(), make_shards())
+    with ThreadPoolExecutor(4) as pool:
+        swept = [one for one in pool.map(lambda _: queue.sweep(db, settings), range(4)) if one]
+    assert [one.sent for one in swept] == [3]
+    assert queue.depth(settings, the_queue(settings)) == 3
+
+
+def test_a_run_whose_last_worker_died_before_closing_it_is_closed(
+    db: Database, settings: Settings
+) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    for one in make_shards():
+        claim = shards.claim(db, run_id, "worker", 60.0, one.index)
+        assert claim is not None
+        results.save(db, claim, make_result(one))
+    away = replace(settings, broker_url="redis://127.0.0.1:1/0")
+    assert queue.sweep(db, away) == queue.SweepResult(sent=0, closed=(run_id,)), "needs no broker"
+    assert runs.get(db, run_id).state == "done"
+
+
+def test_the_verb_says_what_it_did(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_BROKER_URL", settings.broker_url)
+    monkeypatch.setenv("TRANSEXPLAIN_QUEUE", settings.queue)
+    with open_database(settings.database_url, upgrade=True) as store:
+        runs.create(store, make_plan(), make_shards())
+    printed = [CliRunner().invoke(app, ["sweep", "--db", settings.database_url]) for _ in range(2)]
+    assert [one.exit_code for one in printed] == [0, 0]
+    assert "3 messages sent" in printed[0].stdout
+    assert "another process" in printed[1].stdout
+
+
+def broker_forgets(db: Database, settings: Settings) -> None:
+    """Every message is lost, and a worker with them that had one in its hand."""
+    runs.create(db, make_plan(), make_shards())
+    assert queue.sweep(db, settings, every=0) is not None
+    forget(settings)
+    run_id = runs.get(db, "latest").id
+    assert shards.claim(db, run_id, "gone", -1.0, 0), "its lease is over"
+    queue.sweep(db, settings, every=0)
+    assert queue.depth(settings, the_queue(settings)) == 3, "shards that nobody hears of"
+
+
+def test_the_fleet_survives_a_broker_that_forgets(db: Database, settings: Settings) -> None:
+    broker_forgets(db, settings)
+
+
+def test_an_unreachable_broker_is_named_and_tried_again(db: Database, settings: Settings) -> None:
+    run_id = runs.create(db, make_plan(), make_shards())
+    away = replace(settings, broker_url="redis://:secret@127.0.0.1:1/0")
+    with pytest.raises(BrokerError, match="TRANSEXPLAIN_BROKER_URL") as caught:
+        queue.sweep(db, away, every=0)
+    assert "secret" not in str(caught.value)
+    assert shard_messages.take(db, [run_id], 1, patience=60) == {run_id: [0]}, (
+        "no hint was noted as sent"
+    )
+
+
+def test_a_missing_sweep_is_caught(
+    db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: the script must fail without the safeguard."""
+    monkeypatch.setattr(queue, "top_up", lambda *_, **__: 0)
+    with pytest.raises(AssertionError, match="nobody hears of"):
+        broker_forgets(db, settings)
+
+
+@pytest.mark.exhaustive
+def test_messages_are_sent_again_until_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker loses every first message and is away once; the round after that is worked on."""
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 'store.db'}",
+        snapshot_dir=tmp_path / "snapshots",
+        lease_seconds=0.2,
+    )
+    prepared = prepare_audit(load_spec(make_audit(tmp_path)), settings)
+    warnings: list[str] = []
+    rounds: list[list[int]] = []
+    counted: list[int] = []
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        bench = Workbench(db=db, settings=replace(settings, lease_seconds=60.0))
+        bench.models.put(prepared.plan.model, prepared.model)
+
+        def deliver(_: Settings, of_run: str, indices: list[int], queue: str) -> None:
+            rounds.append(list(indices))
+            if len(rounds) == 2:
+                raise BrokerError("broker redis://here cannot be reached")
+            for index in indices if len(rounds) > 2 else ():
+                bench.work(of_run, index)
+
+        monkeypatch.setattr(sweep.sweep, "__kwdefaults__", {"every": 0.3})
+        monkeypatch.setattr(queue, "_POLL", 0.2)
+        monkeypatch.setattr(queue, "depth", lambda *_: 0)
+        monkeypatch.setattr(queue, "send_messages", deliver)
+        follow(db, run_id, settings, Reports(items=counted.append, wait=warnings.append))
+        assert runs.get(db, run_id).state == "done"
+    assert rounds == [[0, 1, 2, 3, 4]] * 3
+    assert sum(counted) == 40
+    assert any("transexplain worker" in warning for warning in warnings)
+    assert any("cannot be reached" in warning for warning in warnings)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'store.db'}")
+
+
+@pytest.fixture
+def run_id(env: dict[str, str]) -> str:
+    with open_database(env["TRANSEXPLAIN_DATABASE_URL"], upgrade=True) as db:
+        return runs.create(db, make_plan(), make_shards())
+
+
+def test_a_run_is_paused_and_goes_on(env: dict[str, str], run_id: str, tmp_path: Path) -> None:
+    assert f"`transexplain unpause {run_id}`" in run_here(env, tmp_path, "pause", "latest")
+    assert "was paused already" in run_here(env, tmp_path, "pause", run_id)
+    assert "  paused  0/12 items" in run_here(env, tmp_path, "status", run_id)
+    for verb in ("resume", "retry"):
+        said = run_here(env, tmp_path, verb, run_id, code=2)
+        assert f"run {run_id} is paused" in said
+        assert "transexplain unpause" in said
+    assert "goes on" in run_here(env, tmp_path, "unpause", run_id)
+    assert "was not paused" in run_here(env, tmp_path, "unpause", run_id)
+    assert "  running  0/12 items" in run_here(env, tmp_path, "status", run_id)
+
+
+def test_a_run_that_is_over_is_named_with_its_state(
+    env: dict[str, str], run_id: str, tmp_path: Path
+) -> None:
+    run_here(env, tmp_path, "pause", run_id)
+    assert "cancelled" in run_here(env, tmp_path, "cancel", run_id)
+    for verb in ("pause", "unpause", "queue"):
+        assert f"run {run_id} is cancelled" in run_here(env, tmp_path, verb, run_id, code=2)
+
+
+def test_the_place_of_a_run_is_changed_and_shown(
+    env: dict[str, str], run_id: str, tmp_path: Path
+) -> None:
+    assert "priority 0, share 1, no cap" in run_here(env, tmp_path, "queue", run_id)
+    words = ("--priority", "5", "--share", "2.5", "--most-workers", "4")
+    assert "priority 5, share 2.5, at most 4 workers" in run_here(
+        env, tmp_path, "queue", run_id, *words
+    )
+    assert "(priority 5, share 2.5, at most 4 workers)" in run_here(env, tmp_path, "status")
+    shown = json.loads(run_here(env, tmp_path, "queue", run_id, "--most-workers", "0", "--json"))
+    assert shown == {"run_id": run_id, "priority": 5, "share": 2.5, "most_workers": None}
+    [state] = json.loads(run_here(env, tmp_path, "status", "--json"))
+    assert state["place"] == {"priority": 5, "share": 2.5, "most_workers": None}
+    assert state["paused"] is False
+
+
+@pytest.mark.parametrize("words", [("--share", "0"), ("--share", "nan"), ("--most-workers", "-1")])
+def test_a_wrong_place_is_refused(
+    env: dict[str, str], run_id: str, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    assert words[0] in run_here(env, tmp_path, "queue", run_id, *words, code=2)
+    with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
+        assert runs.progress(db, run_id).place == QueuePlace()
+
+
+def test_local_work_on_a_paused_run_says_so_and_goes_on_after(
+    env: dict[str, str], run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(local, "_PATIENCE", 0.1)
+    with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
+        queueing.pause(db, run_id)
+        stop = threading.Event()
+
+        def wait(reason: str) -> None:
+            said.append(reason)
+            stop.set()
+
+        with pytest.raises(KeyboardInterrupt):
+            local.run_here(
+                db, run_id, Settings.from_environment(), report=Reports(wait=wait), stop=stop
+            )
+        assert f"`transexplain unpause {run_id}`" in said[0]
+        assert runs.progress(db, run_id).states["queued"] == 3
+
+
+ZONE = timezone(timedelta(hours=2))
+NOW = datetime(2026, 11, 25, 21, 30, tzinfo=ZONE)
+
+
+def left(run_id: str, shards: int, seconds: float | None, cap: int | None = None) -> WorkLeft:
+    """A run with shards of 10 items, each of so many seconds."""
+    return WorkLeft(
+        run_id=run_id,
+        name="a",
+        shards=shards,
+        items=10 * shards,
+        item_seconds=None if seconds is None else seconds / 10,
+        cap=cap,
+    )
+
+
+def ends(work: list[WorkLeft], workers: int, order: random.Random) -> float:
+    """When so many workers are through that each take the next shard, in any order."""
+    shards = [one.shard_seconds or 0.0 for one in work for _ in range(one.shards)]
+    order.shuffle(shards)
+    free = [0.0] * workers
+    for seconds in shards:
+        heapq.heappush(free, heapq.heappop(free) + seconds)
+    return max(free)
+
+
+def test_a_worker_does_whole_shards() -> None:
+    # 20 s: two shards of 10 s each; 19 s: one
+    assert fleet_size([left("r", 10, 10.0)], 20.0).workers == 5
+    assert fleet_size([left("r", 10, 10.0)], 19.0).workers == 10
+    assert fleet_size([left("r", 10, 10.0)], 80.0, start=60.0).workers == 5
+    assert fleet_size([], 1.0) == FleetSize(workers=0, in_time=True)
+
+
+def test_many_small_runs_share_workers() -> None:
+    assert fleet_size([left(f"r{i}", 1, 1.0) for i in range(100)], 3600.0).workers == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_so_many_are_enough_whatever_comes_first(seed: int) -> None:
+    order = random.Random(seed)
+    work = [
+        left(f"r{i}", order.randint(1, 40), order.uniform(0.5, 9.0))
+        for i in range(order.randint(1, 5))
+    ]
+    room = order.uniform(9.0, 60.0)
+    found = fleet_size(work, room)
+    assert found.in_time and not found.notes
+    alone = [fleet_size([one], room).workers for one in work]
+    if found.workers < sum(alone):  # else each run has workers of its own
+        assert ends(work, found.workers, order) <= room + 1e-9
+    for one, workers in zip(work, alone, strict=True):
+        assert ends([one], workers, order) <= room + 1e-9
+        if workers > 1:
+            assert ends([one], workers - 1, order) > room, "one fewer would do"
+
+
+def test_what_no_number_can_do_is_said() -> None:
+    found = fleet_size([left("r", 8, 30.0)], 20.0)
+    assert not found.in_time and found.workers == 8
+    assert "a shard takes 30 s and there are 20" in found.notes[0]
+    found = fleet_size([left("r", 8, 10.0, cap=2)], 20.0)
+    assert not found.in_time and found.workers == 2
+    assert "`transexplain queue r --most-workers 4`" in found.notes[0]
+
+
+def test_a_run_without_a_rate_counts_as_one_worker() -> None:
+    found = fleet_size([left("r", 8, None), left("s", 10, 10.0)], 20.0)
+    assert found.workers == 6 and found.in_time
+    assert "no shard of it" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("90s", 90.0),
+        ("45min", 2700.0),
+        ("2h", 7200.0),
+        ("1d", 86_400.0),
+        ("22:00", 1800.0),
+        ("06:00", 8.5 * 3600),
+        ("21:30", 86_400.0),
+        ("2026-11-26T06:00", 8.5 * 3600),
+        ("2026-11-25T20:00+00:00", 1800.0),
+    ],
+)
+def test_times_are_read(given: str, seconds: float) -> None:
+    assert _seconds_until(given, NOW) == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "25:00", "2026-13-01", "-2h", "2026-11-25T21:00"])
+def test_what_is_no_time_to_come_is_refused(given: str) -> None:
+    with pytest.raises(ConfigurationError):
+        _seconds_until(given, NOW)
+
+
+ITEMS = 24
+
+
+class Heard:
+    """Everything that was reported, in order."""
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+        self.checks: list[int] = []
+        self.shares: list[float] = []
+        self.first: list[str] = []  #: which came first
+
+    @property
+    def report(self) -> Reports:
+        """For the work to tell."""
+        return Reports(items=self._item, checks=self._check)
+
+    def _item(self, count: int) -> None:
+        self.items.append(count)
+        self.first.append("items")
+
+    def _check(self, count: int, share: float) -> None:
+        self.checks.append(count)
+        self.shares.append(share)
+        self.first.append("checks")
+
+
+@pytest.fixture
+def local_settings(tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=f"sqlite:///{tmp_path / 'store.db'}", snapshot_dir=tmp_path / "snaps"
+    )
+
+
+@pytest.fixture
+def local_db(tmp_path: Path) -> Iterator[Database]:
+    with fresh_store(tmp_path / "store.db") as store:
+        yield store
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, local_settings: Settings) -> Prepared:
+    spec = make_audit(tmp_path, items=ITEMS, shard_size=8, evaluation={"items": 6})
+    return prepare_audit(load_spec(spec), local_settings)
+
+
+def begun(local_db: Database, prepared: Prepared) -> str:
+    return runs.create(local_db, prepared.plan, prepared.shards)
+
+
+@pytest.mark.exhaustive
+def test_two_processes_report_the_items_and_checks_of_one(
+    local_db: Database, local_settings: Settings, prepared: Prepared
+) -> None:
+    one, two = Heard(), Heard()
+    work_here(
+        local_db,
+        begun(local_db, prepared),
+        local_settings,
+        model=prepared.model,
+        report=one.report,
+    )
+    run_processes(
+        local_db,
+        begun(local_db, prepared),
+        local_settings,
+        2,
+        threads=1,
+        report=two.report,
+    )
+    assert sum(one.items) == sum(two.items) == ITEMS
+    assert sum(one.checks) == sum(two.checks) > ITEMS, "controls, sensitivity and faithfulness"
+    for heard in (one, two):
+        assert all(count > 0 for count in (*heard.items, *heard.checks))
+        assert all(0 <= share < 1 for share in heard.shares)
+        assert heard.shares[-1] > 0
+    # of two processes the parent looks five times a second: it may see a whole shard at once, whose
+    # items count as done when they are saved
+    assert one.first[0] == "items", "checks come when the items of a shard are explained"
+
+
+@pytest.mark.exhaustive
+def test_what_a_dead_process_had_in_hand_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+    local_db: Database,
+    local_settings: Settings,
+    prepared: Prepared,
+) -> None:
+    """The first child ends with three items and five checks; another takes its place."""
+    seen: list[Callable[[], int]] = []
+    children = local._Children
+
+    class Watched(children):  # type: ignore[misc, valid-type]
+        def __enter__(self) -> Any:
+            entered = super().__enter__()
+            seen.append(lambda: in_hand(self.cells))
+            return entered
+
+    monkeypatch.setattr(local, "_Children", Watched)
+    monkeypatch.setattr(local, "_child", dies_once)
+    heard, run_id = Heard(), begun(local_db, prepared)
+    run_processes(local_db, run_id, local_settings, 1, threads=1, report=heard.report)
+    (left,) = seen
+    assert sum(heard.items) == 3, "they were reported, and never saved"
+    assert left() == 0
+    assert sum(heard.checks) == 5, "the time was spent"
+
+
+def dies_once(
+    run_id: str, local_settings: Settings, threads: int, cells: Any, processes: int
+) -> None:
+    """A child that dies in its first shard; the one that takes its place has nothing to do."""
+    if sum(cells):
+        return
+    meter = WorkMeter(cells)
+    meter.batch_started()
+    for _ in range(3):
+        meter.item_done()
+    meter.check_started(5)
+    time.sleep(0.5)  # the parent looks
+    os._exit(9)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
+    clock = Clock()
+    rate = RecentRate(clock=clock)
+    assert rate.per_second() == 0
+    clock.now += 2
+    rate.add(10)
+    assert rate.per_second() == 5  # over the two seconds that there were
+    clock.now += 8
+    assert rate.per_second() == 1
+    clock.now += 2.5  # what was done is longer ago than ten seconds
+    assert rate.per_second() == 0
+
+
+def test_lines_of_json_are_few_and_the_last_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    with run_progress("name", 100, 10, "json") as display:
+        for _ in range(90):
+            clock.now += 0.1
+            display.items(1)
+            display.checks(2, 0.25)
+        for _ in range(9):
+            display.checks(1, 0.5)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert 3 <= len(lines) <= 5
+    assert [line["event"] for line in lines] == ["progress"] * len(lines)
+    last = lines[-1]
+    assert (last["done"], last["total"]) == (100, 100)
+    assert (last["checks"], last["checks_share"]) == (189, 0.5)
+    assert 9 < last["items_per_second"] < 11
+
+
+@pytest.mark.parametrize("output", ["quiet", "bar"])
+def test_without_a_terminal_nothing_is_drawn(output, capsys: pytest.CaptureFixture[str]) -> None:
+    with run_progress("name", 5, 0, output) as display:
+        display.items(5)
+        display.checks(3, 0.5)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_has_a_bar_for_items_and_one_for_checks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with run_progress("reviews", 8, 2, "bar") as display:
+        display.items(3)
+        display.checks(4, 0.375)
+    shown = capsys.readouterr().err
+    assert "5/8" in shown and "items/s" in shown
+    assert "reviews: checks, 38% of the time" in shown and "checks/s" in shown
+
+
+def explained(db: Database, run_id: str) -> dict[tuple[str, str, int], list[float]]:
+    """Every relevance of a run, by item, target and rank."""
+    found = list(results.iter_attributions(db, run_id))
+    by_key = {(one.item_id, one.target, one.rank): list(one.relevance) for one in found}
+    assert len(by_key) == len(found), "nothing is there twice"
+    return by_key
+
+
+def two_nodes(cluster_class: Any) -> tuple[Any, Any]:
+    """A cluster and the second of its nodes; tried again where a node does not start in time."""
+    for attempts_left in (2, 1, 0):
+        cluster = cluster_class()
+        try:
+            cluster.add_node(num_cpus=1, include_dashboard=False)
+            second = cluster.add_node(num_cpus=1)
+            cluster.wait_for_nodes(timeout=120)
+            return cluster, second
+        except Exception:
+            cluster.shutdown()
+            if not attempts_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_a_node_that_is_killed_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
+    spec = str(make_audit(tmp_path, items=40, shard_size=4, evaluation={"items": 0}))
+    env = environment(
+        tmp_path,
+        CHAOS_EVERYWHERE="1",
+        CHAOS_SLOWLY="0.5",
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_worker_niceness="0",  # by default 15, and beside other tests they hardly get to work
+        TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'store.db'}",
+    )
+    for name, value in env.items():  # nodes and their workers have it from here
+        monkeypatch.setenv(name, value)
+    cluster, second = two_nodes(cluster_utils.Cluster)
+    try:
+        with open_database(env["TRANSEXPLAIN_DATABASE_URL"], upgrade=True) as db:
+            run_with_a_kill(db, cluster, second, spec, env, tmp_path)
+    finally:
+        cluster.shutdown()
+    run_here({**env, "CHAOS_SLOWLY": "0"}, tmp_path, "run", spec)
+    with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
+        local, by_ray = (explained(db, one.id) for one in runs.list_runs(db))
+    assert local.keys() == by_ray.keys()
+    for key, relevance in local.items():
+        assert relevance == pytest.approx(by_ray[key], rel=1e-5, abs=1e-5)
+
+
+def run_with_a_kill(
+    db: Database, cluster: object, second: object, spec: str, env: dict[str, str], folder: Path
+) -> None:
+    """Run the audit on the cluster; kill the second node when both have saved a shard."""
+    words = ("run", spec, "--executor", "ray", "--address", cluster.address)  # type: ignore[attr-defined]
+    driver = subprocess.Popen(command(*words), env=env, cwd=folder)
+    try:
+
+        def by_both() -> bool:
+            assert driver.poll() is None, "it ended before a node was killed"
+            listed = [shards.list_shards(db, one.id) for one in runs.list_runs(db)]
+            saved = {one.worker for found in listed for one in found if one.state == "done"}
+            held = {one.worker for found in listed for one in found if one.state == "running"}
+            return len(saved) == 2 and len(held) == 2
+
+        wait_for(by_both, "both nodes at work", 600)
+        cluster.remove_node(second, allow_graceful=False)  # type: ignore[attr-defined]
+        assert driver.wait(timeout=300) == 0
+    finally:
+        driver.kill()
+        driver.wait()
+    (run,) = runs.list_runs(db)
+    listed = shards.list_shards(db, run.id)
+    assert run.state == "done" and {one.state for one in listed} == {"done"}
+    assert any(one.attempt > 1 for one in listed), "what the killed node held was done again"
+
+
+def test_without_a_cluster_it_says_how_to_get_one(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    env = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'store.db'}")
+    said = run_here(env, tmp_path, "run", "--model", "m", "--executor", "ray", code=2)
+    assert "needs --address: `auto` on a machine of the cluster" in said

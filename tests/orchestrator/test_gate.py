@@ -1,0 +1,582 @@
+"""The gate: every rule kept and broken, what was not measured, and policies that are wrong."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run, explained_text, stored_run
+from sqlalchemy import delete
+from typer.testing import CliRunner
+
+from orchestrator.cli import app
+from orchestrator.gate import Check, Verdict, judge, junit_xml, load_policy
+from orchestrator.gate.policy import Policy
+from orchestrator.gate.policy_checks import checks
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import (
+    Counterfactual,
+    Observation,
+    counterfactual_table,
+)
+from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.group_verdicts import with_measures
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
+from transexplain.analysis.groups.outcomes import Outcome, outcome_table
+from transexplain.analysis.groups.shard_aggregate import ControlResults
+from transexplain.errors import ConfigurationError
+from transexplain.reports.run_metrics import run_metrics
+from transexplain.reports.sections.measured_faithfulness import Faithfulness, FaithfulnessRow
+from transexplain.reports.summary import summarise
+from transexplain.store import runs
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from transexplain.store.schema import run
+from transexplain.types.findings import Practical
+from transexplain.types.plans import AuditPlan, DatasetRef, ImpactPlan, ModelRef, Shard
+from transexplain.types.scores import MethodSpec
+
+POSITIVE = Answer(name="positive", plus=(1,), minus=(0,))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'gate.db'}"
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Database]:
+    with open_database(url, upgrade=True) as database:
+        yield database
+
+
+def check(db: Database, run_id: str, **rules: Any) -> Check:
+    """The one check of a policy of one rule."""
+    found = judge(db, run_id, Policy.model_validate(rules))
+    assert found.checks[0].rule == "finished" and found.checks[0].passed
+    (one,) = found.checks[1:]
+    assert found.passed == one.passed
+    return one
+
+
+def test_accuracy_gaps_and_cuts_that_break_their_limit(db: Database) -> None:
+    texts = [
+        explained_text(0, "good", "negative", truncated=True),
+        explained_text(1, "good", "positive"),
+    ]
+    bad = [
+        (outcome, replace(one, ledger=one.ledger and replace(one.ledger, gap=0.1)))
+        for outcome, one in texts
+    ]
+    run_id = stored_run(db, bad)
+    assert not check(db, run_id, min_accuracy=0.51).passed
+    assert check(db, run_id, min_accuracy=0.5).passed
+    assert not check(db, run_id, max_truncated=0.49).passed
+    gaps = check(db, run_id, max_gap_above=1)
+    assert (gaps.passed, gaps.measured) == (False, 2.0)
+    assert check(db, run_id, max_gap_above=2).passed
+
+
+def test_forbidden_relevance_is_named_and_scopes_narrow_it(db: Database) -> None:
+    run_id = biased_run(db)
+    found = check(db, run_id, relevance={"forbid": "difference"})
+    assert not found.passed and found.measured == 2.0
+    assert "anns for positive (class:positive) difference" in found.text
+    assert check(db, run_id, relevance={"forbid": ["inconclusive"]}).passed
+    scoped = check(db, run_id, relevance={"groups": ["anns"], "targets": "class:positive"})
+    assert scoped.measured == 1.0 and "1 of 1 comparisons" in scoped.text
+    for wrong in ({"groups": ["nobody"]}, {"targets": ["predicted"]}, {"groups": "places"}):
+        assert "not measured: no comparison of" in check(db, run_id, relevance=wrong).text
+
+
+def test_forbidden_verdicts_are_named_with_their_reason(db: Database) -> None:
+    run_id = biased_run(db, checked=ControlResults())
+    found = check(db, run_id, verdicts={})
+    assert (found.passed, found.open) == (True, True), "open is not forbidden by default"
+    assert "not settled for anns and bobs" in found.text
+    found = check(db, run_id, verdicts={}, on_open="fail")
+    assert (found.passed, found.open) == (False, True)
+    found = check(db, run_id, verdicts={"mention": "open"})
+    assert (found.passed, found.open) == (False, False)
+    assert (found.measured, found.threshold) == (2.0, 0.0)
+    assert "2 of 2 groups" in found.text and "no mention was swapped" in found.text
+    scoped = check(db, run_id, verdicts={"mention": "open", "groups": "anns"})
+    assert scoped.measured == 1.0 and "1 of 1 group " in scoped.text
+    absent = check(db, run_id, verdicts={"groups": ["anns", "places"]})
+    assert not absent.passed and "not measured: no verdict on group places" in absent.text
+
+
+def judged(db: Database, policy: dict[str, Any], **changes: Any) -> Check:
+    """The one check of a biased run whose groups hold other evidence."""
+    summary = summarise(db, biased_run(db), gallery=0)
+    assert summary.groups is not None
+    (one,) = checks(
+        Policy.model_validate(policy),
+        replace(summary, groups=replace(summary.groups, **changes)),
+    )
+    return one
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("own", "other", "items", "passed", "is_open"),
+    [(500, 500, 1000, True, False), (52, 60, 100, True, True), (300, 600, 1000, False, False)],
+)
+def test_rates_fail_by_an_interval_beyond_the_limit_alone(
+    db: Database, own: int, other: int, items: int, passed: bool, is_open: bool
+) -> None:
+    rows = rated(own, other, items)
+    for rule in ({"max_rate_difference": 0.05}, {"min_impact_ratio": 0.8}):
+        found = judged(db, rule, outcomes=rows)
+        assert (found.passed, found.open) == (passed, is_open)
+    again = judged(db, {"max_rate_difference": 0.05, "on_open": "fail"}, outcomes=rows)
+    assert again.passed == (passed and not is_open)
+
+
+@pytest.mark.exhaustive
+def test_a_stratum_fails_only_where_the_report_shows_a_difference(db: Database) -> None:
+    """By the same numbers: 10 against 8 of 20 in all, and 2 against 8 of 10 in the north."""
+    rule = {"min_impact_ratio": 0.8}
+    assert judged(db, rule, outcomes=rated(18, 20, 20, stratum="north")).passed
+    found = judged(db, rule, outcomes=rated(10, 90, 100, stratum="north"))
+    assert not found.passed and "in north" in found.text
+    few = judged(db, rule, outcomes=rated(1, 5, 9))
+    assert not few.passed and few.measured is None, "rates over nine items say nothing"
+    plain = tuple(
+        replace(row, favourable=False, measures=row.measures[:1]) for row in rated(1, 9, 20)
+    )
+    found = judged(db, rule, outcomes=plain)
+    assert not found.passed and "groups.favourable" in found.text
+
+
+def rated(own: int, other: int, items: int, *, stratum: str = "") -> tuple[Outcome, ...]:
+    """So many of `items` predicted `positive`, which is favourable, of either group."""
+    totals = OutcomeTotals()
+    for group, count in (("anns", own), ("bobs", other)):
+        for number in range(items):
+            outcome, _ = explained_text(number, "good", None, predicted=CLASSES[number < count])
+            totals.add(outcome, [group], answers=[POSITIVE], slice_=stratum)
+    references = {"anns": references_of("bobs", ["anns", "bobs"])["anns"]}
+    rows = with_measures(
+        outcome_table(totals, [POSITIVE], CLASSES, references, Practical(), ["positive"])
+    )
+    return tuple(row for row in rows if row.stratum == stratum)
+
+
+def swapped(*effects: float) -> tuple[Counterfactual, ...]:
+    """A row per stratum, the first of all texts; effects in logits from even chances."""
+    names = ["", *(f"s{number}" for number in range(1, len(effects)))]
+    observed = [
+        Observation(
+            document=f"{stratum}{number}",
+            group=group,
+            entity=f"{group}{number % 6}",
+            slice=stratum,
+            log_odds=(effect if group == "anns" else 0.0,),
+        )
+        for stratum, effect in zip(names, effects, strict=True)
+        for number in range(12)
+        for group in ("anns", "bobs")
+    ]
+    references = {"anns": references_of("bobs", ["anns", "bobs"])["anns"]}
+    rows = with_measures(
+        counterfactual_table(observed, [POSITIVE], CLASSES, references, Practical())
+    )
+    if len(effects) == 1:
+        return tuple(rows)
+    return tuple(row for row in rows if row.stratum)
+
+
+@pytest.mark.exhaustive
+def test_what_swapping_does_is_limited_in_logits_and_in_probability(db: Database) -> None:
+    rows = swapped(0.3)
+    for limit, kept in ((0.31, True), (0.29, False)):
+        found = judged(db, {"max_swap_logit": limit}, counterfactuals=rows)
+        assert (found.passed, found.open, found.measured) == (kept, False, pytest.approx(0.3))
+        assert "logit of positive" in found.text
+    for limit, kept in ((0.08, True), (0.07, False)):
+        found = judged(db, {"max_swap_probability": limit}, counterfactuals=rows)
+        assert (found.passed, found.measured) == (kept, pytest.approx(0.0744, abs=1e-3))
+    both = swapped(0.0, 0.5, -0.9)
+    found = judged(db, {"max_swap_logit": 0.6}, counterfactuals=both)
+    assert not found.passed and found.measured == pytest.approx(-0.9) and "in s2" in found.text
+    few = tuple(
+        replace(row, measures=tuple(replace(one, interval=None) for one in row.measures))
+        for row in rows
+    )
+    found = judged(db, {"max_swap_logit": 9.0}, counterfactuals=few)
+    assert not found.passed and "not measured: no mention was swapped" in found.text
+
+
+@pytest.mark.exhaustive
+def test_gaps_in_what_a_verdict_rests_on_are_forbidden(db: Database) -> None:
+    rule = {"forbid_gaps": True}
+    found = judged(db, rule)
+    assert not found.passed and "2 of 38 items have no answer" in found.text
+    summary = summarise(db, biased_run(db), gallery=0)
+    assert summary.groups is not None
+    most = replace(summary.groups.verdicts[0], missing=("Ann is 42 % of its mentions",))
+    found = judged(db, rule, verdicts=(most,))
+    assert found.measured == 2.0 and "anns: Ann is 42 % of its mentions" in found.text
+    whole = replace(summary, counts=replace(summary.counts, total=36, failed=0))
+    (kept,) = checks(Policy.model_validate(rule), whole)
+    assert kept.passed and kept.measured == 0.0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"min_accuracy": 0.0}, "name `data.label`"),
+        ({"max_gap_above": 9}, "gae keeps no ledger; audit with a method that conserves"),
+        ({"min_class_sensitivity": 0.0}, "the run has no sample of it"),
+        ({"verdicts": {}}, "audit with groups.lexicon"),
+        ({"relevance": {}}, "audit with groups.lexicon"),
+        ({"min_impact_ratio": 0.0}, "audit with groups.lexicon"),
+        ({"max_rate_difference": 1.0}, "audit with groups.lexicon"),
+        ({"max_swap_logit": 9.0}, "give two groups terms in a lexicon"),
+        ({"max_swap_probability": 1.0}, "give two groups terms in a lexicon"),
+        ({"forbid_suppressed": True}, "audit with groups.lexicon"),
+        ({"max_difference": 99.0}, "audit with groups.lexicon"),
+        ({"faithfulness": {}}, "set evaluation.items"),
+        ({"drift": {"max_changed_predictions": 1.0}}, "run with --previous"),
+    ],
+)
+def test_what_was_not_measured_fails_and_says_what_to_run(
+    db: Database, rule: dict[str, Any], reason: str
+) -> None:
+    outcome, one = explained_text(0, "Ann was good", None)
+    method = MethodSpec(name="gae")
+    run_id = stored_run(db, [(outcome, replace(one, ledger=None))], method=method)
+    found = check(db, run_id, **rule)
+    assert not found.passed and found.measured is None
+    assert found.text.startswith("not measured: ") and reason in found.text
+
+
+def faithful(metric: str, beats: bool | None) -> FaithfulnessRow:
+    values: dict[str, Any] = dict.fromkeys(FaithfulnessRow.__dataclass_fields__)
+    return FaithfulnessRow(
+        **values
+        | {"metric": metric, "title": metric.title(), "target": "predicted", "beats": beats}
+    )
+
+
+def test_faithfulness_wants_every_metric_that_was_judged(db: Database) -> None:
+    rows = (faithful("activation", True), faithful("pruning", False), faithful("runtime", None))
+    summary = replace(
+        summarise(db, biased_run(db), gallery=0),
+        faithfulness=Faithfulness(method="lrp", items=32, rows=rows),
+    )
+
+    def printed(**rule: Any) -> Check:
+        (one,) = checks(Policy.model_validate({"faithfulness": rule}), summary)
+        return one
+
+    assert (printed().passed, printed().measured, printed().threshold) == (False, 1.0, 2.0)
+    assert "not on Pruning (predicted)" in printed().text
+    assert printed(metrics=["activation"]).passed
+    assert (
+        "metric runtime" in printed(metrics="runtime").text
+        and not printed(metrics="runtime").passed
+    )
+    policy = Policy.model_validate({"faithfulness": {"beats_random": False}})
+    assert list(checks(policy, summary)) == []
+
+
+@pytest.fixture
+def innocent(db: Database) -> str:
+    """A run to whose model no name is worth anything and `bad` is good."""
+    with pytest.MonkeyPatch.context() as patch:
+        for word in (*ANNS, *BOBS):
+            patch.setitem(WORTH, word, 0.0)
+        patch.setitem(WORTH, "bad", 1.0)
+        return biased_run(db, checked=ControlResults())
+
+
+@pytest.mark.exhaustive
+def test_drift_against_the_run_before_or_a_named_one(db: Database, innocent: str) -> None:
+    after = biased_run(db, previous=innocent)
+    for against in ({}, {"against": innocent}):
+        found = check(db, after, drift={"max_changed_predictions": 0.3, **against})
+        assert (found.rule, found.passed) == ("drift.max_changed_predictions", False)
+        assert found.measured == pytest.approx(1 / 3)
+    assert check(db, after, drift={"max_changed_predictions": 0.34}).passed
+    assert check(db, after, drift={"max_accuracy_drop": 0.0}).passed, "it rose"
+    back = check(db, innocent, drift={"against": after, "max_accuracy_drop": 0.3})
+    assert (back.passed, back.measured) == (False, pytest.approx(1 / 3))
+    assert not check(db, after, drift={"min_agreement": 0.9}).passed
+    change = check(db, after, drift={"max_group_change": 0.49})
+    assert not change.passed and "the largest change: anns" in change.text
+    new = check(db, after, drift={"forbid_new_differences": True})
+    assert not new.passed and "anns: the mention changes the prediction" in new.text
+    assert check(db, innocent, drift={"against": after, "forbid_new_differences": True}).passed
+    rates = check(db, after, drift={"max_rate_change": 0.05})
+    assert (rates.passed, rates.open, rates.measured) == (True, True, pytest.approx(-1 / 3))
+
+
+@pytest.mark.exhaustive
+def test_drift_that_cannot_be_measured_fails(db: Database, innocent: str) -> None:
+    other = biased_run(db, previous=innocent, max_length=64)
+    found = check(db, other, drift={"max_changed_predictions": 1.0})
+    assert not found.passed and "long texts" in found.text
+    assert check(db, other, drift={"max_changed_predictions": 1.0, "force": True}).passed
+    with pytest.raises(ConfigurationError, match="no run 'nowhere'"):
+        check(db, other, drift={"max_changed_predictions": 1.0, "against": "nowhere"})
+    with db.begin() as connection:
+        connection.execute(delete(run).where(run.c.id == innocent))
+    assert "--previous" in check(db, other, drift={"max_changed_predictions": 1.0}).text
+
+
+def test_a_run_that_is_not_over_does_not_pass(db: Database) -> None:
+    run_id = biased_run(db, leave=1)
+    found = judge(db, run_id, Policy(max_gap_above=0))
+    assert not found.passed and [one.passed for one in found.checks] == [False, True]
+    assert "the run is running" in found.checks[0].text
+    runs.cancel(db, run_id)
+    assert "the run is cancelled" in judge(db, run_id, Policy(max_gap_above=0)).checks[0].text
+
+
+def test_an_evaluation_is_no_audit(db: Database) -> None:
+    data = DatasetRef(source="x", modality="text", snapshot="s", fingerprint="f", rows=1)
+    plan = AuditPlan(name="e", model=ModelRef(source="m"), dataset=data, task="evaluation")
+    run_id = runs.create(db, plan, (Shard(index=0, start=0, stop=1),))
+    with pytest.raises(ConfigurationError):
+        judge(db, run_id, Policy(max_failed=1.0))
+
+
+def written(folder: Path, policy: object) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(policy if isinstance(policy, str) else yaml.safe_dump(policy), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("policy", "printed"),
+    [
+        (
+            {"max_fail": 0},
+            "max_fail: unknown key; did you mean 'max_failed'? known here: max_failed",
+        ),
+        (
+            {"relevance": {"ban": 1}},
+            "relevance.ban: unknown key; known here: forbid, groups, targets",
+        ),
+        ({"verdicts": {"targets": "all"}}, "verdicts.targets: unknown key; known here: mention, o"),
+        ({"drift": {"max_flips": 1}}, "known here: against, max_changed_predictions"),
+        ({"max_failed": 2}, "less than or equal to 1"),
+        ({"max_failed": True}, "max_failed: takes a value, not true"),
+        (
+            {"drift": {"max_changed_predictions": False}},
+            "drift.max_changed_predictions: takes a value, not false",
+        ),
+        ({"verdicts": {"mention": ["difference"]}}, "'changes', 'does not change'"),
+        ({"verdicts": {"mention": [], "outcome": []}}, "forbids no state"),
+        ({"on_open": "fail"}, "names no rule"),
+        ({"relevance": {"forbid": ["guilty"]}}, "'difference', 'equivalent'"),
+        ({"forbid_gaps": False}, "names no rule"),
+        ({"drift": {"against": "previous"}}, "names no limit; set one of forbid_new_differences"),
+        ({}, "names no rule; known: max_failed"),
+        ("", "names no rule"),
+        ("- max_failed", "holds no mapping"),
+        ("max_failed: [", "is not valid YAML"),
+    ],
+)
+def test_a_policy_that_is_wrong_is_refused_with_the_known_keys(
+    tmp_path: Path, policy: object, printed: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_policy(written(tmp_path, policy))
+    assert printed in str(refused.value)
+
+
+def call(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_verb_prints_every_rule_and_its_exit_code_is_the_verdict(
+    db: Database, url: str, tmp_path: Path
+) -> None:
+    biased_run(db)
+    kept = written(tmp_path, {"max_failed": 0.1, "min_accuracy": 0.9})
+    found = call("gate", "latest", "--policy", str(kept), "--db", url)
+    assert found.exit_code == 0, found.output
+    lines = found.output.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [
+        ["PASS", "finished"],
+        ["PASS", "max_failed"],
+        ["PASS", "min_accuracy"],
+    ]
+    assert "0.05263 of the items have no explanation (2 of 38), at most 0.1 allowed" in lines[1]
+    assert lines[3].endswith("every rule is kept")
+    broken = written(tmp_path, {"max_failed": 0.01, "relevance": {}, "min_accuracy": 0.9})
+    found = call("gate", "--policy", str(broken), "--db", url)
+    assert found.exit_code == 1
+    assert [line[:4] for line in found.output.splitlines()[:4]] == ["PASS", "FAIL", "PASS", "FAIL"]
+    assert "2 of 4 rules are broken" in found.output
+    found = call("gate", "--policy", str(broken), "--db", url, "--json")
+    document = json.loads(found.output)
+    assert (found.exit_code, document["passed"]) == (1, False)
+    assert {one["rule"]: one["passed"] for one in document["checks"]}["max_failed"] is False
+
+
+@pytest.mark.exhaustive
+def test_compare_prints_writes_and_refuses(
+    db: Database, url: str, tmp_path: Path, innocent: str
+) -> None:
+    after = biased_run(db)
+    out = tmp_path / "out"
+    found = call("compare", innocent, after, "--db", url, "--report-dir", str(out))
+    assert found.exit_code == 0, found.output
+    assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in found.output
+    assert "anns" in found.output and "+0.500" in found.output
+    assert {path.suffix for path in out.iterdir()} == {".html", ".json"}
+    printed = call("compare", innocent, "--db", url, "--json")
+    assert json.loads(printed.output) == json.loads(next(out.glob("*.json")).read_text())
+    other = biased_run(db, max_length=64)
+    refused = call("compare", after, other, "--db", url)
+    assert isinstance(refused.exception, ConfigurationError)
+    assert call("compare", after, other, "--db", url, "--force", "--json").exit_code == 0
+
+
+BY_SEX = ImpactPlan(favourable=("positive",), sex="who", unknown=("?",), exclude_below=0.05)
+BY_BOTH = replace(BY_SEX, ethnicity="from")
+People = Sequence[tuple[str, str, int, int]]  #: sex, ethnicity, items, of them selected
+
+
+def category_check(db: Database, limit: float, people: People, **settings: Any) -> Check:
+    """What the rule says of a run over these people."""
+    texts = [
+        ("good" if number < selected else "bad", {"who": sex, "from": origin})
+        for sex, origin, items, selected in people
+        for number in range(items)
+    ]
+    explained = [
+        explained_text(index, text, None, meta=meta) for index, (text, meta) in enumerate(texts)
+    ]
+    run_id = stored_run(db, explained, **{"impact": BY_SEX, **settings})
+    return gated(db, run_id, limit)
+
+
+def gated(db: Database, run_id: str, limit: float) -> Check:
+    found = judge(db, run_id, Policy.model_validate({"min_category_ratio": limit}))
+    (one,) = (one for one in found.checks if one.rule == "min_category_ratio")
+    assert found.passed == one.passed
+    metrics = {one.name: one.value for one in run_metrics(summarise(db, run_id, gallery=0))}
+    assert one.measured in (None, metrics.get("category_ratio_lowest"))
+    return one
+
+
+@pytest.mark.exhaustive
+def test_the_lowest_ratio_of_any_category_is_what_counts(db: Database) -> None:
+    """20 of 40 against 30 of 40 by sex; women of b: 5 of 20 against 15 of 20."""
+    people = [("f", "a", 20, 15), ("f", "b", 20, 5), ("m", "a", 20, 15), ("m", "b", 20, 15)]
+    found = category_check(db, 0.8, people)
+    assert (found.passed, found.measured) == (False, pytest.approx(2 / 3))
+    assert found.text == (
+        "0.6667 the lowest impact ratio of a category: f for positive, 20 of 40 are selected, "
+        "at least 0.8 wanted"
+    )
+    assert category_check(db, 2 / 3, people).passed
+    both = category_check(db, 2 / 3, people, impact=BY_BOTH)
+    assert (both.passed, both.measured) == (False, pytest.approx(1 / 3))
+    assert "f, b for positive, 5 of 20 are selected" in both.text
+
+
+def test_small_and_unknown_categories_are_not_asked(db: Database) -> None:
+    people = [("f", "", 20, 10), ("m", "", 20, 10), ("x", "", 2, 0), ("?", "", 5, 0)]
+    assert category_check(db, 1.0, people).passed, "2 of 42 are fewer than 5 %"
+    whole = category_check(db, 1.0, people, impact=replace(BY_SEX, exclude_below=0.0))
+    assert not whole.passed and "x for positive, 0 of 2" in whole.text
+
+
+def test_a_model_of_one_class_is_asked_by_its_scores(db: Database) -> None:
+    """Everybody is of the only class; 5 of 20 women and 15 of 20 men score above the median."""
+    model = ModelRef(source="m", classes=("positive",))
+    explained = [
+        explained_text(
+            number,
+            "good",
+            None,
+            meta={"who": sex},
+            logits=(1.0 if number % 20 < high else -1.0,),
+        )
+        for number, (sex, high) in enumerate([("f", 5)] * 20 + [("m", 14)] * 20)
+    ]
+    found = gated(
+        db,
+        stored_run(db, explained, model=model, impact=BY_SEX),
+        0.8,
+    )
+    assert (found.passed, found.measured) == (False, pytest.approx(5 / 14))
+    assert "f for positive, 5 of 20 score above the median" in found.text
+
+
+@pytest.mark.parametrize(
+    ("people", "settings", "reason"),
+    [
+        ([("f", "", 9, 4)], {"impact": None}, "name columns of them in groups.impact"),
+        (
+            [("f", "", 9, 0), ("m", "", 9, 0)],
+            {},
+            "no impact ratios by sex for positive: nobody was selected",
+        ),
+        (
+            [("f", "", 50, 9), ("m", "", 1, 1)],
+            {},
+            "2 in the data, 1 of them large enough, at least 2 are needed",
+        ),
+        ([("?", "", 9, 4)], {}, "0 in the data, 0 of them large enough"),
+        (
+            [("f", "a", 9, 4), ("m", "a", 9, 4)],
+            {"impact": BY_BOTH},
+            "no impact ratios by ethnicity for positive: 1 in the data",
+        ),
+    ],
+)
+def test_what_compares_nobody_was_not_measured(
+    db: Database, people: People, settings: dict[str, Any], reason: str
+) -> None:
+    found = category_check(db, 0.0, people, **settings)
+    assert (found.passed, found.measured) == (False, None)
+    assert found.text.startswith("not measured: ") and reason in found.text
+
+
+KEPT = Check(rule="max_failed", passed=True, measured=0.0, threshold=0.1, text="0 of 9")
+BROKEN = Check(rule="verdicts", passed=False, measured=1.0, threshold=0.0, text='<x> & "y"')
+VERDICT = Verdict(run_id="r-1", name="nightly", passed=False, checks=(KEPT, BROKEN))
+
+
+def test_one_case_a_rule_and_a_failure_with_its_reason() -> None:
+    top = ElementTree.fromstring(junit_xml(VERDICT))
+    (suite,) = top.findall("testsuite")
+    for one in (top, suite):
+        assert (one.get("tests"), one.get("failures"), one.get("errors")) == ("2", "1", "0")
+    assert [case.get("name") for case in suite.findall("testcase")] == ["max_failed", "verdicts"]
+    (failure,) = suite.findall("testcase/failure")
+    assert failure.get("message") == failure.text == BROKEN.text
+    assert suite.findtext("testcase/system-out") == "0 of 9"
+    (about,) = suite.findall("properties/property")
+    assert about.attrib == {"name": "run_id", "value": "r-1"}
+
+
+@given(st.text(), st.text(), st.booleans())
+def test_any_text_gives_xml_that_parses(text: str, name: str, passed: bool) -> None:
+    one = replace(BROKEN, text=text, passed=passed)
+    document = junit_xml(replace(VERDICT, name=name, checks=(one,)))
+    top = ElementTree.fromstring(document.encode())
+    assert top.get("failures") == str(int(not passed))
+    printed = top.findtext(".//system-out" if passed else ".//failure") or ""
+    kept = [c for c in text if c not in "\r\n" and (c >= " " or c == "\t")]
+    assert sum(c not in "\r\n" for c in printed) >= len([c for c in kept if c.isalnum()])
+
+
+@pytest.mark.parametrize("bad", ["\0", "\x1b", "\ud800", "\uffff"])
+def test_characters_that_xml_forbids_are_replaced(bad: str) -> None:
+    document = junit_xml(replace(VERDICT, checks=(replace(BROKEN, text=f"a{bad}b"),)))
+    assert ElementTree.fromstring(document).findtext(".//failure") == "a\ufffdb"

@@ -1,0 +1,454 @@
+"""Attributions made elsewhere, from a file to a report, and the verbs that read such a run."""
+
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from attribution_rows import rows_of_run, write_rows
+from everyday import only
+from packed_pictures import draw, in_parquet, in_tars, pack, with_labels
+from report_samples import biased_run
+from shard_pool import ShardPool
+from tiny_audit import make_audit, make_audit_with_authors
+from verified_runs import rows
+
+from orchestrator.dispatch.local import run_here, run_local
+from orchestrator.dispatch.stopping import Reports
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan.audit_plan import check_data
+from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+from orchestrator.spec import load_spec
+from transexplain.provenance.verification import VerifyRequest
+from transexplain.provenance.verify import input_checks
+from transexplain.settings import Settings
+from transexplain.store import results, runs, shard_blocks, shards
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from workers.claim_to_commit import Workbench
+
+URL = "sqlite:///transexplain.db"
+CLASSES = "bad,so-so,good"
+GROUPS = ("--lexicon", "groups.json", "--set", "groups.column=author")
+
+Call = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def audited_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the audit; the first test that needs it makes it."""
+    return tmp_path_factory.mktemp("audited")
+
+
+@pytest.fixture
+def audited(
+    call: Call, tmp_path: Path, audited_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, Any]]:
+    """A small real audit by `run`, and its attributions as rows of a file."""
+    if not any(audited_once.iterdir()):
+        monkeypatch.chdir(audited_once)
+        code, printed = call("run", str(make_audit_with_authors(audited_once)))
+        assert code == 0, printed
+        monkeypatch.chdir(tmp_path)
+    shutil.copytree(audited_once, tmp_path, dirs_exist_ok=True)
+    return rows_of_run(URL)
+
+
+def report(call: Call, run_id: str = "latest") -> dict[str, Any]:
+    code, printed = call("report", run_id, "--json")
+    assert code == 0, printed
+    found: dict[str, Any] = json.loads(printed)
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values of a report are the same, numbers to 1e-6."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, int | float):
+        return one == pytest.approx(other, abs=1e-6)
+    return bool(one == other)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", only("rows.parquet", of=["rows.jsonl", "rows.parquet"]))
+def test_a_run_exported_and_imported_says_the_same(
+    call: Call, tmp_path: Path, audited: list[dict[str, Any]], name: str
+) -> None:
+    original = report(call)
+    path = write_rows(tmp_path / name, audited)
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--name", "again")
+    assert code == 0, printed
+    assert "Not measured, because the model is not available" in printed
+    assert len(list((tmp_path / "audits").glob("again-*.*"))) == 2
+    imported = report(call)
+    compared = [row for row in original["groups"]["rows"] if row["difference"] is not None]
+    assert {row["group"] for row in compared} >= {"author/man", "author/woman"}
+    for part in ("rows", "outcomes", "rankings", "never_mentioned", "placebo"):
+        assert same(original["groups"][part], imported["groups"][part]), part
+    for part in ("counts", "confusion"):
+        assert imported[part] == original[part]
+    assert imported["audited"]["task"] == "imported"
+    assert (imported["conservation"], imported["class_sensitivity"]) == (None, None)
+    means = [
+        (view["target"], view["class_name"], view["mean_logit"]) for view in original["classes"]
+    ]
+    assert same(
+        [list(one) for one in means],
+        [[view["target"], view["class_name"], view["mean_logit"]] for view in imported["classes"]],
+    )
+
+
+def prepared(file: str, folder: Path, **settings: Any) -> Any:
+    spec = import_spec(
+        file,
+        {"groups.lexicon": str(folder / "groups.json"), "groups.column": "author"},
+        [f"{key}={value}" for key, value in settings.items()],
+    )
+    requested = ImportRequest(classes=tuple(CLASSES.split(",")))
+    return prepare_import(spec, requested, Settings(snapshot_dir=folder / "snapshots"))
+
+
+@pytest.mark.exhaustive
+def test_workers_and_a_stopped_import(
+    call: Call, tmp_path: Path, audited: list[dict[str, Any]]
+) -> None:
+    """A fleet's pipeline does an import as it does an audit, and what was stopped goes on."""
+    made = prepared(write_rows(tmp_path / "rows.jsonl", audited), tmp_path, shard_size=8)
+    with open_database(f"sqlite:///{tmp_path / 'other.db'}", upgrade=True) as db:
+        run_id = runs.create(db, made.plan, made.shards)
+        stop = threading.Event()
+        with pytest.raises(KeyboardInterrupt):
+            report = Reports(items=lambda _: stop.set())
+            run_here(db, run_id, Settings(), report=report, stop=stop)
+        state = runs.progress(db, run_id)
+        assert (state.items_done, state.states["queued"]) == (8, 4)
+        bench = Workbench(db=db, settings=Settings())
+        free = [one.shard.index for one in shards.list_shards(db, run_id) if one.state == "queued"]
+        assert ShardPool(bench).work(run_id, free) == dict.fromkeys(free, "done")
+        assert runs.progress(db, run_id).state == "done"
+        assert len(bench.models) == 0, "no model was loaded"
+        assert len(list(results.iter_items(db, run_id))) == 40
+
+
+@pytest.mark.exhaustive
+def test_bad_rows_are_in_the_report(
+    call: Call, tmp_path: Path, audited: list[dict[str, Any]]
+) -> None:
+    rows = [row for row in audited if row["target"] == "predicted"]
+    rows[3] = {**rows[3], "scores": [1.0]}
+    rows[5] = {**rows[5], "text": ""}
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS)
+    assert code == 3, "two of forty failed, and none may"
+    assert "2 rows are no attribution" in printed
+    assert (
+        "38 of 40 texts were explained; 2 failed (1 empty-text and 1 length-mismatch)." in printed
+    )
+    kinds = {one["kind"]: one["examples"][0] for one in report(call)["failures"]}
+    assert kinds["length-mismatch"]["message"].startswith("row 3: 1 scores for ")
+    assert kinds["empty-text"]["item_id"] == rows[5]["id"]
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--set", "tolerance=0.1")
+    assert code == 0, printed
+    assert call("resume")[0] == 0, "a finished import has nothing left to do"
+    assert "nothing to try again" in call("retry")[1]
+
+
+@pytest.mark.exhaustive
+def test_compare_gate_strategies_and_matches(
+    call: Call, tmp_path: Path, audited: list[dict[str, Any]]
+) -> None:
+    rows = [row for row in audited if row["target"] == "predicted"]
+    before = write_rows(tmp_path / "before.jsonl", rows)
+    turned = [{**row, "scores": [-score for score in row["scores"]]} for row in rows]
+    after = write_rows(tmp_path / "after.jsonl", turned)
+    options = ("--classes", CLASSES, *GROUPS, "--method-name", "shap", "--model-name", "mine")
+    assert call("import", before, *options)[0] == 0
+    first = report(call)["audited"]["run_id"]
+    code, printed = call("import", after, *options, "--previous", first)
+    assert code == 0, printed
+    assert f"since run {first}" in printed
+    second = report(call)["audited"]["run_id"]
+    code, printed = call("compare", first, second, "--json")
+    compared = json.loads(printed)
+    assert (code, compared["predictions"]["common"], compared["predictions"]["changed"]) == (
+        0,
+        40,
+        0,
+    )
+    assert not compared["disparities"], "one corpus, other scores"
+    assert not any("audited the same model" in one["text"] for one in compared["headline"])
+    (tmp_path / "policy.yaml").write_text("max_failed: 0\nmax_gap_above: 0\n", encoding="utf-8")
+    code, printed = call("gate", second, "--policy", "policy.yaml")
+    assert (code, "not measured: the attributions were imported" in printed) == (1, True)
+    (tmp_path / "policy.yaml").write_text("max_failed: 0\n", encoding="utf-8")
+    assert call("gate", second, "--policy", "policy.yaml")[0] == 0
+    code, printed = call("strategies", second, "--json")
+    assert (code, json.loads(printed)["explored"]["model"]) == (0, "mine")
+    code, printed = call("matches", second, "--sample", "4")
+    assert (code, printed.startswith("4 matches are in")) == (0, True)
+    (page,) = (tmp_path / "audits").glob(f"*-{second}.html")
+    document = page.read_text(encoding="utf-8")
+    assert "by attributions made elsewhere" in document
+    assert "imported under the name shap" in document
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--column", "scores"), "--column 'scores' is not meaning=column"),
+        (("--column", "scores=attr"), "has no column 'attr'; it has 'id', 'text'"),
+        (("--unit", "logit"), "unit 'logit': use one of logits, unit_relevance, score"),
+        (("--classes", "good,good"), "names a class twice"),
+        ((), "name the classes in their order with --classes"),
+        (("--classes", CLASSES, *GROUPS, "--slice", "region"), "has no column 'region'"),
+        (("--classes", CLASSES, "--lexicon", "none.json"), "none.json"),
+        (("--classes", CLASSES, *GROUPS, "--reference", "men"), "'men', which is not among"),
+        (("--classes", CLASSES, "--set", "data.image=x"), "data.image is not read"),
+        (("--previous", "nothing", "--classes", CLASSES), "no run 'nothing'"),
+    ],
+)
+def test_wrong_options_are_named(
+    call: Call, tmp_path: Path, audited: list[dict[str, Any]], words: tuple[str, ...], message: str
+) -> None:
+    code, printed = call("import", write_rows(tmp_path / "rows.jsonl", audited), *words)
+    assert (code, message in printed) == (2, True), printed
+
+
+def test_the_example_of_the_page_runs(call: Call, tmp_path: Path) -> None:
+    from tiny_models import bert, wordpiece
+
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    model = bert(id2label={0: "bad", 1: "so-so", 2: "good"})
+    exec(
+        code, {"model": model, "tokenizer": wordpiece(), "texts": ["a nice film", "unbelievably x"]}
+    )
+    done, printed = call(
+        "import", "captum.jsonl", "--classes", CLASSES, "--method-name", "captum-ig"
+    )
+    assert done == 0, printed
+    words = {row["word"] for view in report(call)["classes"] for row in view["raising_by_total"]}
+    assert words <= {"a", "nice", "film", "unbelievably", "x"}
+    with open_database(URL) as db:
+        first, second = results.iter_attributions(db, runs.get(db, "latest").id)
+    assert [token.text for token in first.features if not token.special] == ["a", "nice", "film"]  # type: ignore[union-attr]
+    assert [word.text for word in second.words()] == ["unbelievably", "x"]
+    assert first.notes == (), "the logit is that of the class"
+
+
+def groups_of(call: Call, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("report", run_id, "--json")[1])["groups"]
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_an_export_imported_again_has_the_same_statistics(
+    call: Call, tmp_path: Path, form: str
+) -> None:
+    spec = make_audit_with_authors(tmp_path)
+    assert call("run", str(spec))[0] == 0
+    path = f"out/run.{form}"
+    assert call("export", "--format", form, "-o", path) == (0, f"{form}: {path}\n")
+    original = groups_of(call, "latest")
+    groups = ("--lexicon", "groups.json", "--set", "groups.column=author")
+    classes = ("--classes", "bad,so-so,good", "--column", "logits=predictions")
+    code, printed = call("import", path, *groups, *classes)
+    assert code == 0, printed
+    imported = groups_of(call, "latest")
+    rows = [row for row in original["rows"] if row["difference"] is not None]
+    assert {row["group"] for row in rows} >= {"author/man", "author/woman"}
+    for before, after in zip(original["rows"], imported["rows"], strict=True):
+        for name in ("group", "target", "class_name", "mentions", "entities", "verdict"):
+            assert before[name] == after[name]
+        assert (before["difference"] is None) == (after["difference"] is None)
+        if before["difference"] is not None:
+            assert after["difference"] == pytest.approx(before["difference"], abs=1e-6)
+    assert imported["outcomes"] == original["outcomes"]
+    if form == "parquet":
+        assert call("export", "-f", form, "-o", "again.parquet")[0] == 0, "also of an import"
+        first, second = pq.read_table(path), pq.read_table("again.parquet")
+        for name in ("id", "text", "offsets", "special", "target", "class", "prediction", "label"):
+            assert first[name].to_pylist() == second[name].to_pylist(), name
+
+
+def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
+    with open_database(URL, upgrade=True) as db:
+        biased_run(db)
+    code, printed = call("export", "--format", "markdown")
+    assert code == 0 and printed.startswith("## sample audit: models/m on x.csv\n")
+    assert call("export", "latest", "-f", "markdown", "-o", "new/pr.md")[0] == 0
+    assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8") == printed
+    assert call("export", "latest", "-f", "model-card", "-o", "new/pr.md")[0] == 0, "replaced"
+    assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
+
+
+STORE = "sqlite:///transexplain.db"
+SMALL = ("--set", "evaluation.items=0", "--set", "payload=float32", "--set", "shard_size=4")
+
+
+def exported(call: Call, path: Path) -> list[dict[str, Any]]:
+    """Every stored attribution of the latest run with its item, in order of rows."""
+    code, printed = call("export", "--format", "jsonl", "-o", str(path))
+    assert code == 0, printed
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def numbers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What does not depend on where the pictures are."""
+    return [{k: v for k, v in one.items() if k not in {"id", "source"}} for one in found]
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> dict[str, tuple[str, ...]]:
+    """Ten pictures in a folder, in tars and in Parquet files: the options that name them."""
+    pictures = draw(tmp_path / "folder", 10)
+    parts = tmp_path / "parts"
+    names = list(pictures)
+    for number, some in enumerate((names[:6], names[6:])):
+        some_pictures = {name: pictures[name] for name in some}
+        in_parquet(parts / f"{number}.parquet", some_pictures, struct=number == 0)
+    column = ("--set", "data.image=image")
+    return {
+        "folder": ("-d", f"imagefolder:{tmp_path}/folder"),
+        "tars": ("-d", in_tars(tmp_path / "tars", pictures, tars=3)),
+        "Parquet": ("-d", f"{parts}/*.parquet", *column),
+    }
+
+
+@pytest.fixture
+def run_of(
+    call: Call, vit_dir: Path, packed: dict[str, tuple[str, ...]], tmp_path: Path
+) -> Iterator[Callable[..., list[dict[str, Any]]]]:
+    def ran(where: str, *words: str) -> list[dict[str, Any]]:
+        options = (*SMALL, "--name", where, "-t", "top:2", *words)
+        code, printed = call("run", "-m", str(vit_dir), *packed[where], *options)
+        assert code == 0, printed
+        return exported(call, tmp_path / f"{where}.jsonl")
+
+    return ran
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_numbers_are_those_of_the_folder(run_of, processes: str) -> None:
+    words = ("--host-processes", processes)
+    alone = numbers(run_of("folder", *words))
+    assert len(alone) == 20
+    for where in ("tars", "Parquet"):
+        assert numbers(run_of(where, *words)) == alone, where
+
+
+@pytest.mark.exhaustive
+def test_bad_members_and_a_tear_cost_no_other_item(
+    call: Call, vit_dir: Path, tmp_path: Path
+) -> None:
+    pictures = draw(tmp_path / "folder", 5)
+    members = with_labels(pictures)
+    members.insert(2, ("cat/bad.png", b"no picture"))
+    pack(tmp_path / "x.tar", members)
+    whole = (tmp_path / "x.tar").read_bytes()
+    (tmp_path / "x.tar").write_bytes(whole[:-12_000])
+    words = ("run", "-m", str(vit_dir), "-d", str(tmp_path / "x.tar"), *SMALL, "--name", "torn")
+    _, printed = call(*words)
+    assert "2 failed (1 bad-image and 1 torn-file)" in printed, printed
+    found = dict(tuple(one) for one in rows(STORE, "SELECT item_id, error FROM item"))
+    assert found.pop("x.tar/cat/bad").startswith("x.tar#cat/bad.png is not a picture")
+    (torn,) = found.values()
+    assert torn.startswith("x.tar is cut off at byte") and "items behind it are lost" in torn
+
+
+@contextmanager
+def planned(folder: Path, snapshot: str) -> Iterator[tuple[Database, Settings, str, Prepared]]:
+    """An audit of five files of eight rows, one shard each."""
+    audit = make_audit(folder, evaluation={"items": 0})
+    lines = (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for number in range(5):
+        part = "".join(lines[8 * number : 8 * number + 8])
+        (folder / f"part-{number}.jsonl").write_text(part, encoding="utf-8")
+    changes = {"data.source": f"{folder}/part-*.jsonl", "data.snapshot": snapshot}
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
+    )
+    prepared = prepare_audit(load_spec(audit, changes), settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        yield db, settings, run_id, prepared
+
+
+def work(db: Database, settings: Settings, run_id: str, prepared: Prepared) -> None:
+    run_local(db, run_id, settings, model=prepared.model)
+
+
+def saved(db: Database, run_id: str) -> list[Any]:
+    """Every item with its attributions, and the totals of every shard."""
+    explained = [
+        (one.item_id, one.target, one.rank, one.logit, one.relevance.tolist(), one.features)
+        for one in results.iter_attributions(db, run_id)
+    ]
+    return [
+        *results.iter_items(db, run_id),
+        *explained,
+        *results.iter_mentions(db, run_id),
+        *results.aggregates(db, run_id),
+    ]
+
+
+def inputs(prepared: Prepared) -> dict[str, str]:
+    """What `verify` says of each input: PASS, NOTE or FAIL, and why."""
+    found = input_checks(prepared.plan, VerifyRequest())
+    return {one.name: f"{one.status} {one.text}" for one in found}
+
+
+@pytest.mark.exhaustive
+def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_blocks, "BLOCK", 2)
+    monkeypatch.setattr(shard_blocks, "LOW", 1)
+    found = []
+    for snapshot in ("copy", "manifest"):
+        with planned(tmp_path, snapshot) as (db, settings, run_id, prepared):
+            assert prepared.plan.dataset.manifest == (snapshot == "manifest")
+            assert not check_data(prepared).failing
+            work(db, settings, run_id, prepared)
+            assert runs.get(db, run_id).shards["done"] == 5
+            found.append(saved(db, run_id))
+    assert found[0] == found[1]
+
+
+@pytest.mark.exhaustive
+def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path: Path) -> None:
+    with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
+        shutil.move(tmp_path / "part-3.jsonl", tmp_path / "kept")
+        work(db, settings, run_id, prepared)
+        progress = runs.progress(db, run_id)
+        assert (progress.states["done"], progress.states["dead"]) == (4, 1)
+        (dead,) = shards.list_shards(db, run_id, states=("dead",))
+        assert "part-3.jsonl" in str(dead.error)
+        assert "put it back and resume" in str(dead.error)
+        shutil.move(tmp_path / "kept", tmp_path / "part-3.jsonl")
+        assert shards.redrive(db, run_id) == 1
+        work(db, settings, run_id, prepared)
+        assert runs.progress(db, run_id).items_done == 40
+
+
+@pytest.mark.exhaustive
+def test_a_file_that_changed_is_refused_by_name(tmp_path: Path) -> None:
+    with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
+        assert inputs(prepared)["dataset snapshot"].startswith("PASS")
+        changed = tmp_path / "part-0.jsonl"
+        changed.write_text(changed.read_text() + '{"text": "more"}\n')
+        work(db, settings, run_id, prepared)
+        assert runs.progress(db, run_id).items_done == 32
+        (dead,) = shards.list_shards(db, run_id, states=("dead",))
+        said = "part-0.jsonl has changed since the audit was planned"
+        assert said in str(dead.error)
+        assert said in inputs(prepared)["dataset snapshot"]

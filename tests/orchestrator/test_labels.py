@@ -1,0 +1,570 @@
+"""One frame of labels in every format, with every way to write their mapping: one reading."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from kinds_of_audits import LABELS, TYPES, several, tagged_rows, tagger
+from tiny_audit import make_audit, texts
+from tiny_models import bert, wordpiece
+
+import transexplain as te
+from orchestrator.notebook_audit import data_section
+from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.analysis.groups.answers import answers_of
+from transexplain.data.shard_reader import read_shard
+from transexplain.data.snapshot import prepare
+from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.settings import Settings
+from transexplain.types.dataset_labels import label_index, label_mapping
+from transexplain.types.items import Item
+from transexplain.types.plans import DatasetSpec, Shard
+from transexplain.types.targets import ClassNames
+from transexplain.types.token_labels import LabelScheme, TaggedSpan
+
+#: labels of four rows -> the number that each is, or None
+COLUMNS: dict[str, tuple[Any, list[int | None]]] = {
+    "integers": ([1, 5, 0, 5], [1, 5, 0, 5]),
+    "with a gap": ([1, None, 0, 5], [1, None, 0, 5]),
+    "floats": ([1.0, np.nan, -0.0, 5.0], [1, None, 0, 5]),
+    "half floats": (np.array([1, np.nan, 0, 5], dtype="float16"), [1, None, 0, 5]),
+    "nullable": (pd.array([1, None, 0, 5], dtype="Int64"), [1, None, 0, 5]),
+    "unsigned": (np.array([1, 5, 0, 5], dtype="uint8"), [1, 5, 0, 5]),
+    "objects": ([1, None, 0.0, 5.0], [1, None, 0, 5]),
+    "numpy objects": (
+        pd.Series([np.int64(1), np.float64(5), np.float32(0), None], dtype=object),
+        [1, 5, 0, None],
+    ),
+    "decimals": ([Decimal("1.00"), Decimal("0.00"), None, Decimal("5.0")], [1, 0, None, 5]),
+    "categories": (pd.Categorical([1, None, 0, 5]), [1, None, 0, 5]),
+    "float categories": (pd.Categorical([1.0, None, 0.0, 5.0]), [1, None, 0, 5]),
+    "texts": (["1", "0.0", "", "5.00"], [1, 0, None, 5]),
+    "truths": ([True, False, True, None], [1, 0, 1, None]),
+    "large": ([10**15, 1, 0, 5], [10**15, 1, 0, 5]),
+}
+CLASSES = ("negative", "neutral", "positive", "mixed")
+NUMBERS = {0: "negative", 1: "neutral", 5: "positive", 10**15: "positive"}
+#: the same mapping as programs and people write it
+MAPPINGS: list[dict[Any, Any]] = [
+    NUMBERS,
+    {str(number): name for number, name in NUMBERS.items()},
+    {float(number): name for number, name in NUMBERS.items()},
+    {f"{number}.00": name for number, name in NUMBERS.items()},
+    {np.int64(number): CLASSES.index(name) for number, name in NUMBERS.items()},
+    {Decimal(number): f"index:{CLASSES.index(name)}" for number, name in NUMBERS.items()},
+    yaml.safe_load("{0: negative, 1.0: neutral, '5': positive, 1.0e+15: positive}"),
+]
+FORMS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "csv": lambda frame, path: frame.to_csv(path, index=False),
+    "tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    "parquet": lambda frame, path: frame.to_parquet(path),
+    "xlsx": lambda frame, path: frame.to_excel(path, index=False),
+}
+
+
+def labels_in(source: str, folder: Path) -> list[str | None]:
+    ref = prepare(DatasetSpec(source=source), folder / "snapshots")
+    items = list(read_shard(ref, Shard(index=0, start=0, stop=ref.rows)))
+    assert all(isinstance(one, Item) for one in items), items
+    return [one.label for one in items if isinstance(one, Item)]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_every_type_is_read_alike_in_every_format(column: str, tmp_path: Path) -> None:
+    labels, numbers = COLUMNS[column]
+    frame = pd.DataFrame({"text": [f"row {one}" for one in range(4)], "label": labels})
+    sources = {"memory": data_section(frame, tmp_path)["source"]}
+    for form, write in FORMS.items():
+        if (form, column) != ("parquet", "numpy objects"):  # which pyarrow does not write
+            sources[form] = str(tmp_path / f"rows.{form}")
+            write(frame, tmp_path / f"rows.{form}")
+    mappings = MAPPINGS
+    if column == "truths":
+        mappings = [{True: "neutral", False: "negative"}, {"TRUE": "neutral", "false": "negative"}]
+    if column != "half floats":  # which json does not know of a frame
+        sources["rows"] = data_section(frame.to_dict("records"), tmp_path)["source"]
+    names = ClassNames(CLASSES)
+    for form, source in sources.items():
+        found = labels_in(source, tmp_path)
+        for mapping in mappings:
+            read = [label_index(one, names, label_mapping(mapping, CLASSES)) for one in found]
+            expected = [None if one is None else CLASSES.index(NUMBERS[one]) for one in numbers]
+            assert read == expected, (form, mapping)
+        if column == "truths":
+            continue
+        by_index = label_mapping("by-index", CLASSES)
+        assert [label_index(one, names, by_index) for one in found] == [
+            one if one in (0, 1) else None for one in numbers
+        ], form
+        stars = ClassNames([str(one) for one in (0, 1, 5, 10**15)])
+        by_name = [label_index(one, stars, {}) for one in found]
+        named = [None if one is None else (0, 1, 5, 10**15).index(one) for one in numbers]
+        assert by_name == named, form
+        assert {label_index(one, names, {}) for one in found} == {None}, form
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_names_of_classes_are_read_alike_in_every_format(form: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["Positive", "negative", None]})
+    FORMS[form](frame, tmp_path / f"rows.{form}")
+    found = labels_in(str(tmp_path / f"rows.{form}"), tmp_path)
+    assert [label_index(one, ClassNames(CLASSES), {}) for one in found] == [2, 0, None]
+
+
+def planned(folder: Path, source: Any, **keys: Any) -> Any:
+    """The plan of an audit of the tiny model: 0 bad, 1 so-so, 2 good."""
+    data = data_section(source, folder / "snapshots")
+    path = make_audit(folder, groups=None, evaluation={"items": 0}, data=data, **keys)
+    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+
+
+@pytest.mark.parametrize("source", ["file", "memory", "table"])
+def test_class_labels_of_datasets_are_read_by_their_names(source: str, tmp_path: Path) -> None:
+    called = ["good", "bad", "mixed"]
+    label = datasets.ClassLabel(names=called)
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    rows = {"text": ["nice", "x", "film", "good"], "label": [0, 1, 2, None]}
+    data = datasets.Dataset.from_dict(rows, features=features)
+    data.to_parquet(tmp_path / "rows.parquet")
+    forms = {"file": str(tmp_path / "rows.parquet"), "memory": data, "table": data.data.table}
+    found = planned(tmp_path, forms[source])
+    assert found.labels == {"0": "good", "1": "bad", "2": None}
+    warned = " ".join(found.warnings)
+    assert "0 good, 1 bad, 2 mixed" in warned and "0 bad, 1 so-so, 2 good" in warned
+    assert "by-index" not in warned
+    with pytest.raises(TargetError, match="0"):
+        planned(tmp_path, forms[source], labels="by-index")
+    for mapping in ({2: "so-so"}, {"mixed": "so-so"}, {2.0: 1}):
+        found = planned(tmp_path, forms[source], labels=mapping)
+        assert found.labels == {"0": "good", "1": "bad", "2": "so-so"} and not found.warnings
+    found = planned(tmp_path, forms[source], labels={0: "bad", 1: "good", 2: "so-so"})
+    assert found.labels == {"0": "bad", "1": "good", "2": "so-so"}, "a person says otherwise"
+    assert len(found.warnings) == 1
+
+
+def rated(folder: Path, stars: list[Any], **keys: Any) -> Any:
+    """The plan of an audit of a model that gives 1, 2 or 3 stars."""
+    path = make_audit(folder, evaluation={"items": 0}, **keys)
+    bert(id2label={0: "1", 1: "2", 2: "3"}).save_pretrained(folder / "model")
+    wordpiece().save_pretrained(folder / "model")
+    rows = [{"text": f"a nice film {n}", "label": stars[n % len(stars)]} for n in range(12)]
+    pd.DataFrame(rows).to_csv(folder / "texts.csv", index=False)
+    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+
+
+def test_an_audit_names_classes_called_by_digits_in_every_key(tmp_path: Path) -> None:
+    found = rated(
+        tmp_path,
+        [1, 2, 5, None],
+        data={"source": str(tmp_path / "texts.csv"), "meta": ["text"]},
+        targets=[2, "class:1", {"contrast": [3, "index:0"]}, "low"],
+        classifications=[{"name": "low", "classes": [1, "index:1"]}],
+        labels={1: 1, 2.0: 2, 5: "index:2"},
+        groups={
+            "lexicon": str(tmp_path / "groups.json"),
+            "impact": {"favourable": [3, "low"], "sex": "text", "data_source": "made up"},
+        },
+    )
+    assert found.plan.targets[:2] == ("class:2", "class:1")
+    assert found.labels == {"1.0": "1", "2.0": "2", "5.0": "3"}
+    assert found.plan.impact.favourable == ("3", "low")
+
+
+Call = Callable[..., tuple[int, str]]
+QUIET: dict[str, Any] = {"evaluation": {"items": 0}}
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return te.wrap(several().double(), tokenizer=wordpiece())
+
+
+def test_predicted_labels_are_those_above_their_threshold(model: LoadedModel) -> None:
+    contents = texts(12)
+    every = te.explain(model, contents, target="all")
+    logits = np.array([one.logit for one in every]).reshape(12, 3)
+    chances = 1 / (1 + np.exp(-logits))
+    found = te.explain(model, contents, target="predicted")
+    expected = [
+        (str(row), LABELS[place])
+        for row in range(12)
+        for place in np.argsort(-logits[row], kind="stable")
+        if chances[row, place] >= 0.5
+    ]
+    assert [(one.item_id, one.class_name) for one in found] == expected
+    assert {len([n for n, _ in expected if n == str(row)]) for row in range(12)} >= {1, 2}
+    assert all(one.ledger is not None and one.ledger.relative_gap < 1e-12 for one in found)
+    own = te.explain(model, contents, thresholds={"threat": 0.999999, "toxic": 1e-6})
+    assert sum(one.class_name == "toxic" for one in own) == 12
+    assert not any(one.class_name == "threat" for one in own)
+    top = te.explain(model, contents, target="top:2")
+    assert [one.class_name for one in top[:2]] == [LABELS[i] for i in np.argsort(-logits[0])[:2]]
+    assert top[0].probabilities == pytest.approx(dict(zip(LABELS, chances[0], strict=True)))
+
+
+def test_the_target_label_is_every_label_of_the_item(model: LoadedModel) -> None:
+    item = Item(id="a", index=0, content="a film", label='["threat", "toxic"]')
+    found = te.explain(model, [item], target="label")
+    assert [one.class_name for one in found] == ["toxic", "threat"]
+    assert (
+        te.explain(model, [Item(id="b", index=0, content="a film", label="[]")], target="label")
+        == []
+    )
+    wrong = Item(id="c", index=0, content="a film", label='["toxic", "sarcasm"]')
+    with pytest.raises(ItemError):
+        te.explain(model, [wrong], target="label")
+
+
+def test_what_does_not_fit_is_refused_by_name(model: LoadedModel) -> None:
+    with pytest.raises(ConfigurationError, match="'insullt'"):
+        te.explain(model, "a film", thresholds={"insullt": 0.3})
+    with pytest.raises(ConfigurationError, match="'toxic'"):
+        te.explain(model, "a film", thresholds=1.5)
+    one_class = te.wrap(bert(), tokenizer=wordpiece())
+    with pytest.raises(ConfigurationError):
+        te.explain(one_class, "a film", thresholds=0.3)
+    with pytest.raises(ConfigurationError):
+        te.evaluate(model, ["a film"])
+    with pytest.raises(ModelLoadError, match=r"a \+ b"):
+        te.wrap(
+            bert(id2label={0: "a + b", 1: "c", 2: "d"}, problem_type="multi_label_classification"),
+            tokenizer=wordpiece(),
+        )
+
+
+def audit(folder: Path, name: str = "audit.yaml", seed: int = 0, **keys: Any) -> Path:
+    """The tiny audit of a model of several labels, its labels in a list or between commas."""
+    path = make_audit(folder, **{**QUIET, "targets": ["predicted"], **keys})
+    several(seed).save_pretrained(folder / "model")
+    rows = []
+    for i, text in enumerate(texts(40)):
+        labels = [one for place, one in enumerate(LABELS) if (i >> place) & 1]
+        written: Any = ", ".join(labels) or "(none)" if keys.get("label_separator") else labels
+        rows.append({"text": text, "label": written})
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path.rename(folder / name)
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRANSEXPLAIN_DATABASE_URL", raising=False)
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_labels_between_separators_read_as_lists_do(tmp_path: Path) -> None:
+    plans = []
+    for name, keys in (("lists", {}), ("cells", {"label_separator": ","})):
+        (folder := tmp_path / name).mkdir()
+        found = prepare_audit(load_spec(audit(folder, **keys)), Settings(snapshot_dir=folder / "s"))
+        assert found.labels == {one: one for one in sorted(LABELS)}
+        assert not [one for one in found.warnings if "no class" in one]
+        plans.append(found.plan)
+    assert plans[0].several is not None and plans[0].several.thresholds == {}
+    assert [one.name for one in answers_of(plans[0])] == list(LABELS)
+    assert {one.minus for one in answers_of(plans[0])} == {()}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("own_folder")
+def test_an_audit_of_several_labels_is_counted_by_hand(call: Call, tmp_path: Path) -> None:
+    path = str(audit(tmp_path, thresholds={"threat": 0.4}))
+    code, printed = call("run", path, "--json")
+    assert code == 0, printed
+    assert call("export", "--format", "csv", "-o", "tables")[0] == 0
+    with (tmp_path / "tables" / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    model = te.load_model(str(tmp_path / "model"))
+    every = te.explain(model, texts(40), target="all")
+    chances = 1 / (1 + np.exp(-np.array([one.logit for one in every]).reshape(40, 3)))
+    chosen = chances >= [0.5, 0.5, 0.4]
+    for number, (row, of_item) in enumerate(zip(rows, chosen, strict=True)):
+        names = [name for name, one in zip(LABELS, of_item, strict=True) if one]
+        assert row["prediction"] == (" + ".join(names) or "(none)")
+        given = [one for place, one in enumerate(LABELS) if (number >> place) & 1]
+        assert row["label"] == (" + ".join(given) or "(none)")
+    assert len({row["prediction"] for row in rows}) > 2
+    report = json.loads(call("report", "latest", "--json")[1])
+    outcomes = [
+        one
+        for one in report["groups"]["outcomes"]
+        if one["group"] == "things" and not one["stratum"]
+    ]
+    assert {one["prediction"] for one in outcomes} == set(LABELS)
+    mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
+    for one in outcomes:
+        place = LABELS.index(one["prediction"])
+        assert one["own"]["selected"]["count"] == int(chosen[mentions, place].sum())
+        assert one["own"]["selected"]["total"] == int(mentions.sum())
+        labelled = np.array([(i >> place) & 1 for i in range(40)], dtype=bool)
+        wrong = (labelled ^ chosen[:, place])[mentions].sum()
+        assert one["own"]["error"]["count"] == int(wrong)
+    assert "several labels" in json.dumps(report)
+    code, printed = call("verify", "latest")
+    assert code == 0, printed
+    code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
+    assert code == 0 and "toxic" in printed
+    silent = several()
+    with torch.no_grad():
+        silent.classifier.bias.sub_(100.0)
+    silent.save_pretrained(tmp_path / "model")
+    code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
+    assert code == 0 and "nothing is predicted; --target names" in printed
+
+
+TEXT = "a nice film un good x goods e"
+
+
+@pytest.fixture(scope="module")
+def tagging() -> LoadedModel:
+    return te.wrap(tagger().double(), tokenizer=wordpiece())
+
+
+def tagged(tagging: LoadedModel, text: str) -> tuple[Any, list[str]]:
+    """Logits (T, C) by hand, and the label of each token."""
+    inputs = wordpiece()(text, return_tensors="pt")
+    with torch.no_grad():
+        logits = tagging.module(**inputs).logits[0]
+    return logits, [TYPES[place] for place in logits.argmax(-1).tolist()]
+
+
+def test_every_predicted_entity_is_a_target(tagging: LoadedModel) -> None:
+    logits, labels = tagged(tagging, TEXT)
+    found = te.explain(tagging, TEXT)
+    assert found, "the random model must find something"
+    for one in found:
+        expected = sum(float(logits[p, TYPES.index(labels[p])]) for p in one.positions)
+        assert one.logit == pytest.approx(expected, rel=1e-9)
+        assert {labels[p].partition("-")[2] for p in one.positions} == {one.class_name}
+        assert one.ledger is not None and one.ledger.relative_gap < 1e-12
+        assert len(one.relevance) == len(logits)
+        assert one.notes[0].startswith("explains the label of characters ")
+    assert [one.rank for one in found] == list(range(len(found)))
+    of_type = te.explain(tagging, TEXT, target=f"class:{found[0].class_name}")
+    alike = [one for one in found if one.class_name == found[0].class_name]
+    for one, other in zip(of_type, alike, strict=True):
+        np.testing.assert_allclose(one.relevance, other.relevance)
+
+
+def test_a_marked_span_and_given_entities_are_targets(tagging: LoadedModel) -> None:
+    logits, _ = tagged(tagging, TEXT)
+    begin = TEXT.index("good x")
+    (one,) = te.explain(tagging, TEXT, target={"span": [begin, begin + 6, "LOC"]})
+    places = [n for n, t in enumerate(one.features) if t.text in ("good", "x")]
+    assert one.positions == tuple(places)
+    expected = float(logits[places[0], 3] + logits[places[1], 4])
+    assert one.logit == pytest.approx(expected, rel=1e-9)
+    (same,) = te.explain(tagging, TEXT, target=f"span:{begin}-{begin + 6}:LOC")
+    np.testing.assert_array_equal(one.relevance, same.relevance)
+    label = json.dumps([{"start": begin, "end": begin + 6, "label": "LOC"}, [2, 6, "PER"]])
+    item = Item(id="a", index=0, content=TEXT, label=label)
+    given = te.explain(tagging, [item], target="label")
+    assert [one.class_name for one in given] == ["LOC", "PER"]
+    np.testing.assert_array_equal(given[0].relevance, one.relevance)
+
+
+def test_what_does_not_fit_is_refused_of_tokens(
+    tagging: LoadedModel,
+) -> None:
+    for target in ("all", "top:2", "contrast:PER-LOC"):
+        with pytest.raises(TargetError):
+            te.explain(tagging, TEXT, target=target)
+    with pytest.raises(TargetError, match="unknown class 'CITY'"):
+        te.explain(tagging, TEXT, target="class:CITY")
+    with pytest.raises(TargetError, match=r"span:10-15:PER"):
+        te.explain(tagging, TEXT, target="span:9-3:PER")
+    with pytest.raises(ItemError):
+        te.explain(tagging, TEXT, target="span:900-901:PER")
+    with pytest.raises(ConfigurationError):
+        te.explain(tagging, TEXT, long_text="window")
+    with pytest.raises(ConfigurationError):
+        te.explain(tagging, TEXT, "gae")
+    with pytest.raises(TargetError):
+        te.explain(tagging, TEXT, classifications=[{"name": "x", "classes": ["B-PER"]}])
+    broken = Item(id="b", index=0, content=TEXT, label="PER")
+    other = Item(id="c", index=0, content=TEXT, label='[[0, 1, "CITY"]]')
+    good = Item(id="d", index=0, content=TEXT, label='[[0, 1, "PER"]]')
+    ends = te.explain(tagging, [broken, other, good], target="label", on_error="record")
+    assert "is not a list of [start, end, type]" in ends[0].message
+    assert "CITY" in ends[1].message and ends[1].kind == "no-label"
+    assert ends[2].class_name == "PER"
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen", "expected"),
+    [
+        (TYPES, ("B-PER", "I-PER", "O", "I-PER"), [(0, 2, "PER"), (3, 4, "PER")]),
+        (TYPES, ("B-PER", "B-PER", "I-LOC", "O"), [(0, 1, "PER"), (1, 2, "PER"), (2, 3, "LOC")]),
+        (("O", "S-X", "B-X", "I-X"), ("B-X", "I-X", "I-X", "S-X"), [(0, 3, "X"), (3, 4, "X")]),
+        (("V", "N"), ("N", "N", "V", "O"), [(0, 1, "N"), (1, 2, "N"), (2, 3, "V"), (3, 4, "V")]),
+    ],
+)  # fmt: skip
+def test_labels_make_entities(
+    labels: tuple[str, ...], chosen: tuple[str, ...], expected: list[tuple[int, int, str]]
+) -> None:
+    encoding = te.wrap(tagger(), tokenizer=wordpiece()).encode(
+        [Item(id="a", index=0, content="a x e a")]
+    )[0]
+    logits = np.zeros((6, len(labels)))
+    for place, label in enumerate(chosen):
+        if label in labels:
+            logits[place + 1, labels.index(label)] = 1.0
+    found = LabelScheme(labels).entities(logits, encoding.features)  # type: ignore[union-attr,arg-type]
+    words = [(2 * begin, 2 * end - 1, kind) for begin, end, kind in expected]
+    assert [one.span for one in found] == [
+        TaggedSpan(start=start, end=end, type=kind) for start, end, kind in words
+    ]
+
+
+def tagged_audit(folder: Path, seed: int = 0, *, labelled: bool = True, **keys: Any) -> Path:
+    """The tiny audit of a model that labels tokens; every second word is a PER in the data."""
+    path = make_audit(folder, **{"targets": ["predicted"], **keys})
+    module = tagger(seed)
+    module.save_pretrained(folder / "model")
+    rows = tagged_rows() if labelled else [{"text": text} for text in texts(40)]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def outcomes_of(call: Call, group: str) -> dict[str, Any]:
+    report = json.loads(call("report", "latest", "--json")[1])
+    assert "The model labels tokens" in json.dumps(report["notes"])
+    found = report["groups"]["outcomes"]
+    return {one["prediction"]: one for one in found if one["group"] == group and not one["stratum"]}
+
+
+@pytest.mark.exhaustive
+def test_an_audit_of_entities_is_counted_by_hand(call: Call, tmp_path: Path) -> None:
+    path = str(tagged_audit(tmp_path))
+    code, printed = call("run", path)
+    assert code == 0 and "of 32 entities predicted as PER that mention things" in printed, printed
+    assert "the entities of a changed text are others" in printed
+    tagging = te.load_model(str(tmp_path / "model"))
+    things = {"film", "goods", "x"}
+    selected = recalled = given = 0
+    rows = [json.loads(one) for one in (tmp_path / "texts.jsonl").read_text().splitlines()]
+    for row in rows:
+        found = {}
+        for one in te.explain(tagging, row["text"]):
+            begin, _, end = one.notes[0].removeprefix("explains the label of characters ").split()
+            found[int(begin), int(end)] = one.class_name
+        spans = {(begin, end): "PER" for begin, end, _ in row["label"]}
+        for begin, end in {**spans, **found}:
+            if things & {*row["text"][begin:end].split()}:
+                is_per = found.get((begin, end)) == "PER"
+                selected += is_per
+                given += (begin, end) in spans
+                recalled += is_per and (begin, end) in spans
+    per = outcomes_of(call, "things")["PER"]["own"]
+    assert per["selected"]["count"] == selected > 0
+    recall = per["true_positive"]
+    assert (recall["count"], recall["total"]) == (recalled, given) and recalled > 0
+    assert call("verify", "latest")[0] == 0
+    code, printed = call("explain", TEXT, "--model", str(tmp_path / "model"))
+    assert code == 0 and "explains the label of characters" in printed, printed
+
+
+def starred(folder: Path, **keys: Any) -> Path:
+    """The tiny audit, its texts rated by one to five stars."""
+    path = make_audit(folder, groups=None, evaluation={"items": 0}, **keys)
+    rows = [{"text": text, "label": 1 + i % 5} for i, text in enumerate(texts(40))]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def prepared(folder: Path, **keys: Any) -> Prepared:
+    return prepare_audit(
+        load_spec(starred(folder, **keys)), Settings(snapshot_dir=folder / "snapshots")
+    )
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRANSEXPLAIN_DATABASE_URL", raising=False)
+
+
+def test_numeric_labels_are_no_classes_by_default(tmp_path: Path) -> None:
+    found = prepared(tmp_path)
+    assert found.plan.labels == {}
+    assert found.labels == dict.fromkeys("12345")
+    [warning] = [one for one in found.warnings if "no class of the model" in one]
+    assert "5 labels" in warning and "count as unlabelled" in warning
+    assert "`labels: {dataset label: class}`" in warning
+    assert "by-index" not in warning, "five stars are not the numbers of three classes"
+
+
+def test_by_index_on_request(tmp_path: Path) -> None:
+    found = prepared(tmp_path, labels="by-index")
+    assert found.plan.labels == {"0": "bad", "1": "so-so", "2": "good"}
+    assert found.labels == {"1": "so-so", "2": "good", "3": None, "4": None, "5": None}
+    [warning] = [one for one in found.warnings if "no class of the model" in one]
+    assert "3 labels" in warning and "by-index" not in warning
+
+
+def test_a_mapping_leaves_the_others_out(tmp_path: Path) -> None:
+    found = prepared(tmp_path, labels={1: "bad", 2: "bad", 5: "good"})
+    assert found.labels == {"1": "bad", "2": "bad", "3": None, "4": None, "5": "good"}
+
+
+def test_names_need_no_mapping(tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, groups=None, evaluation={"items": 0})
+    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    assert found.labels == {"bad": "bad", "good": "good", "so-so": "so-so"}
+    assert not found.warnings
+
+
+@pytest.mark.exhaustive
+def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) -> None:
+    path = str(starred(tmp_path, labels={1: "bad", 5: "good"}))
+    read = "labels: 1 = bad, 2 = no class, 3 = no class, 4 = no class, 5 = good"
+    assert read in call("validate", path)[1]
+    assert read in call("plan", path)[1]
+    code, printed = call("plan", path, "--json")
+    assert code == 0
+    document = json.JSONDecoder().raw_decode(printed[printed.index("{") :])[0]
+    assert document["labels"] == {"1": "bad", "2": None, "3": None, "4": None, "5": "good"}
+    code, printed = call("run", path)
+    assert code == 0 and "of 16 labelled items" in printed, "one and five stars of forty texts"
+    assert call("export", "--format", "csv", "-o", "tables")[0] == 0
+    with (tmp_path / "tables" / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        found = {(row["raw_label"], row["label"]) for row in csv.DictReader(file)}
+    assert found == {("1", "bad"), ("2", ""), ("3", ""), ("4", ""), ("5", "good")}
+    assert call("export", "--format", "jsonl", "-o", "all.jsonl")[0] == 0
+    lines = (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["raw_label"] for line in lines} == set("12345")
+
+
+@pytest.mark.parametrize("problem", ["regression", "multi_label_classification"])
+def test_a_model_with_one_output_is_a_number_unless_it_says_otherwise(
+    tmp_path: Path, problem: str
+) -> None:
+    spec = make_audit(
+        tmp_path,
+        evaluation={"items": 0},
+        targets=["class:score"],
+        data={"source": str(tmp_path / "texts.jsonl")},
+    )
+    shutil.rmtree(tmp_path / "model")
+    model = bert(num_labels=1, id2label={0: "score"}, problem_type=problem)
+    model.save_pretrained(tmp_path / "model")
+    wordpiece().save_pretrained(tmp_path / "model")
+    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    named = [one for one in found.warnings if "one output, score" in one]
+    assert len(named) == (problem == "regression")
+    assert all(
+        "groups.practical.logit" in one and "`targets: [class:score]`" in one for one in named
+    )

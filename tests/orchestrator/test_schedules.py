@@ -1,0 +1,563 @@
+"""The tick over real audits: one run per fire, missed ones once, no schedule blocks another."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from broker_keys import queue_name_of_test
+from everyday import only
+from hypothesis import given
+from hypothesis import strategies as st
+from learned_audits import explainer_for, learned, mixed
+from sqlalchemy import update
+from tiny_audit import make_audit
+from typer.testing import CliRunner, Result
+
+from orchestrator.cli.command_line import app
+from orchestrator.dispatch import queue
+from orchestrator.dispatch.local import run_local
+from orchestrator.schedule import tick as ticking
+from orchestrator.schedule.fire_times import check, latest, upcoming
+from orchestrator.schedule.tick import add_schedule, tick
+from transexplain.errors import ConfigurationError, DataSourceError
+from transexplain.settings import Settings
+from transexplain.store import runs, schedules
+from transexplain.store.database import Database
+from transexplain.store.revisions import open_database
+from transexplain.store.schedules import Fire, Receiver, Schedule
+from transexplain.store.schema import schedule
+from workers.queue_names import queue_of
+
+SMALL = {"evaluation": {"items": 0}}
+
+
+@pytest.fixture
+def settings(store_url: str, tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=store_url,
+        snapshot_dir=tmp_path / "snapshots",
+        broker_url="redis://127.0.0.1:1/0",  # the tick needs none
+    )
+
+
+@pytest.fixture
+def db(settings: Settings) -> Iterator[Database]:
+    with open_database(settings.database_url, upgrade=True) as database:
+        yield database
+
+
+def make(
+    db: Database, settings: Settings, folder: Path, name: str = "often", **keys: object
+) -> Schedule:
+    spec = make_audit(folder, items=16, **SMALL)
+    return ticking.add_schedule(db, settings, name=name, spec=spec, cron="* * * * *", **keys)  # type: ignore[arg-type]
+
+
+def let_pass(db: Database, seconds: float) -> None:
+    """As if nobody had ticked for so long."""
+    with db.begin() as connection:
+        connection.execute(update(schedule).values(since=schedule.c.since - seconds))
+
+
+def made(db: Database) -> list[str]:
+    return [one.id for one in runs.list_runs(db)]
+
+
+@pytest.mark.exhaustive
+def test_missed_fires_are_caught_up_once(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(db, settings, tmp_path)
+    let_pass(db, 3600)
+    now = schedules.now(db)
+    monkeypatch.setattr(schedules, "now", lambda _: now)
+    fired = tick(db, settings)
+    assert [one.run_id for one in fired] == made(db)
+    assert len(fired) == 1
+    (fire,) = schedules.fires(db, "often")
+    assert fire.at == now // 60 * 60, "the latest one"
+    assert tick(db, settings) == []
+    monkeypatch.setattr(schedules, "now", lambda _: now + 60)
+    assert [one.run_id for one in tick(db, settings)] == made(db)[:1]
+
+
+def test_ticks_at_once_make_one_run(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(db, settings, tmp_path)
+    let_pass(db, 3600)
+    now = schedules.now(db)
+    monkeypatch.setattr(schedules, "now", lambda _: now)
+    with ThreadPoolExecutor(3) as pool:
+        fired = [
+            one for ticked in pool.map(lambda _: tick(db, settings), range(3)) for one in ticked
+        ]
+    assert [one.run_id for one in fired] == made(db)
+    assert len(fired) == 1
+    assert runs.progress(db, made(db)[0]).states["queued"] == 2
+
+
+def test_on_change_fires_when_model_or_data_are_others(
+    db: Database, settings: Settings, tmp_path: Path
+) -> None:
+    make(db, settings, tmp_path, on_change=True)
+    let_pass(db, 3600)
+    assert [one.run_id is not None for one in tick(db, settings)] == [True], "the first always"
+    let_pass(db, 3600)
+    with db.begin() as connection:  # the fire was made an hour ago, too
+        connection.exec_driver_sql("UPDATE schedule_fire SET at = at - 3600")
+    (same,) = tick(db, settings)
+    assert (same.run_id, same.error) == (None, None)
+    assert schedules.fires(db, "often")[0].run_id is None, "the skipped fire is on record"
+    with (tmp_path / "texts.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"text": "a nice film", "label": "good"}) + "\n")
+    let_pass(db, 3600)
+    with db.begin() as connection:
+        connection.exec_driver_sql("UPDATE schedule_fire SET at = at - 7200")
+    (changed,) = tick(db, settings)
+    assert changed.run_id is not None
+    newest = schedules.fires(db, "often")[0]
+    assert newest.previous == made(db)[1]
+    assert runs.get(db, changed.run_id).plan.dataset.rows == 17
+
+
+def test_one_that_cannot_be_prepared_blocks_no_other(
+    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "good"):
+        (tmp_path / name).mkdir()
+        make(db, settings, tmp_path / name, name)
+    let_pass(db, 3600)
+    (tmp_path / "gone" / "texts.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    fired = {one.schedule: one for one in tick(db, settings)}
+    assert fired["good"].run_id
+    assert "texts.jsonl" in (fired["gone"].error or "")
+    assert "texts.jsonl" in (schedules.get(db, "gone").error or "")
+    assert schedules.fires(db, "gone") == []
+    assert "gone" not in [one.schedule for one in tick(db, settings)], "not again at once"
+    (tmp_path / "elsewhere.jsonl").rename(tmp_path / "gone" / "texts.jsonl")
+    with db.begin() as connection:
+        connection.execute(update(schedule).values(retry_at=schedule.c.retry_at - ticking.RETRY))
+    assert "gone" in [one.schedule for one in tick(db, settings) if one.run_id], "caught up later"
+    assert schedules.get(db, "gone").error is None
+
+
+def test_a_wrong_schedule_is_refused_when_it_is_added(
+    db: Database, settings: Settings, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="letters, digits"):
+        make(db, settings, tmp_path, "../x")
+    with pytest.raises(ConfigurationError, match="user and password"):
+        make(
+            db,
+            settings,
+            tmp_path,
+            receivers=[Receiver(kind="json", address="https://me:secret@x.example/hook")],
+        )
+    with pytest.raises(ConfigurationError):
+        make(
+            db, settings, tmp_path, receivers=[Receiver(kind="slack", address="file:///etc/passwd")]
+        )
+    with pytest.raises(ConfigurationError, match=r"TRANSEXPLAIN_WEBHOOK_ALLOW=10\.0\.0\.7"):
+        make(db, settings, tmp_path, receivers=[Receiver(kind="teams", address="http://10.0.0.7/")])
+    with pytest.raises(ConfigurationError, match="name@host"):
+        make(db, settings, tmp_path, receivers=[Receiver(kind="email", address="a@b.org, c@d.org")])
+    with pytest.raises(DataSourceError):
+        make(db, settings, tmp_path, overrides=("data.source=none.csv",))
+    assert schedules.list_schedules(db) == []
+
+
+def printed(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=True)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def added(*words: str) -> list[tuple[str, str]]:
+    """Kinds and addresses of the receivers that the options of `schedule add` name."""
+    given: list[Receiver] = []
+
+    def keep(*_: object, receivers: Sequence[Receiver], **__: object) -> None:
+        given.extend(receivers)
+        raise ConfigurationError("that is all")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ticking, "add_schedule", keep)
+        start = ("schedule", "add", "n", "a.yaml", "--cron", "* * * * *")
+        done = CliRunner().invoke(app, [*start, *words])
+    assert "that is all" in str(done.exception), done.output
+    return [(one.kind, one.address) for one in given]
+
+
+def test_receivers_by_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    a, b = ("--webhook", "https://a/"), ("--webhook", "https://b/")
+    slack, teams = ("--webhook-format", "slack"), ("--webhook-format", "teams")
+    mail = ("--email", "ann@b.example", "--email", "bob@b.example")
+    mailed = [("email", "ann@b.example"), ("email", "bob@b.example")]
+    assert added() == []
+    assert added(*mail) == mailed
+    assert added(*a, *b) == [("json", "https://a/"), ("json", "https://b/")]
+    assert added(*a, *b, *slack) == [("slack", "https://a/"), ("slack", "https://b/")]
+    assert added(*a, *slack, *mail, *b, *teams) == [
+        ("slack", "https://a/"),
+        ("teams", "https://b/"),
+        *mailed,
+    ]
+
+
+@pytest.mark.exhaustive
+def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
+    monkeypatch.setenv("TRANSEXPLAIN_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("TRANSEXPLAIN_WEBHOOK_ALLOW", "127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    spec = str(make_audit(tmp_path, items=16, **SMALL))
+    night = ("--cron", "0 3 * * *", "--time-zone", "Europe/Berlin")
+    hook = ("--webhook", "http://127.0.0.1:1/very-secret")
+    assert "Europe/Berlin" in printed("schedule", "add", "nightly", spec, *night, *hook).stdout
+    assert "run " in printed("schedule", "run-now", "nightly", "--work").stdout
+    assert list((tmp_path / "audits").glob("tiny-*.html")), "worked off here, with its report"
+    assert printed("schedule", "tick", "--work").stdout == "", "nothing is due"
+    (document,) = json.loads(printed("schedule", "list", "--json").stdout)
+    assert document["state"] == "active"
+    assert document["webhook"] == "http://127.0.0.1:1"
+    assert document["next"] > document["since"]
+    assert document["fires"][0]["post"] == "waiting"
+    _change_receivers()
+    assert "paused" in printed("schedule", "pause", "nightly").stdout
+    listed = printed("schedule", "list").stdout
+    assert "paused" in listed
+    assert "secret" not in listed
+    assert "resumed" in printed("schedule", "resume", "nightly").stdout
+    assert "removed" in printed("schedule", "remove", "nightly").stdout
+    assert printed("schedule", "list").stdout.startswith("no schedules yet")
+
+
+def _change_receivers() -> None:
+    """Those of `nightly`, which has one whose verdict waits."""
+    words = ("schedule", "receivers", "nightly")
+    assert printed(*words).stdout == "receiver 1: json, http://127.0.0.1:1\n"
+    slack = ("--webhook", "http://127.0.0.1:2/hush", "--webhook-format", "slack")
+    more = printed(*words, *slack, "--email", "ann@b.example").stdout
+    assert more.splitlines()[1:] == [
+        "receiver 2: slack, http://127.0.0.1:2",
+        "receiver 3: email, ann@b.example",
+    ]
+    changed = printed(*words, "--remove", "1", "--remove", "2", "--json")
+    assert json.loads(changed.stdout) == [{"number": 3, "kind": "email", "to": "ann@b.example"}]
+    assert "1 verdict that waited is dropped" in changed.stderr
+    assert "receiver 3: email" in printed("schedule", "show", "nightly").stdout
+    refused = {
+        ("--remove", "9"): "no receiver 9; there are: 3",
+        ("--webhook", "http://10.0.0.7/"): "TRANSEXPLAIN_WEBHOOK_ALLOW=10.0.0.7",
+        ("--webhook", "https://me:secret@x.example/"): "user and password",
+        ("--email", "a@b.org, c@d.org"): "name@host",
+        ("--webhook-format", "slack"): "1 --webhook-format for 0 --webhook",
+    }
+    for options, reason in refused.items():
+        done = CliRunner().invoke(app, [*words, "--email", "new@b.example", *options])
+        assert isinstance(done.exception, ConfigurationError), options
+        assert reason in str(done.exception)
+    assert printed(*words).stdout == "receiver 3: email, ann@b.example\n", "nothing was added"
+
+
+BERLIN = "Europe/Berlin"  # 2026-03-29: 2 to 3 o'clock is skipped; 2026-10-25: 2 to 3 comes twice
+
+
+def utc(*parts: int) -> float:
+    return datetime(*parts, tzinfo=UTC).timestamp()  # type: ignore[misc]
+
+
+#: a day at each of the hours that are skipped or come twice, north and south
+CHANGES = [utc(2026, 3, 8), utc(2026, 3, 29), utc(2026, 4, 5), utc(2026, 10, 25)]
+
+
+def fires(cron: str, zone: str, after: float, count: int) -> list[float]:
+    return list(islice(upcoming(cron, zone, after), count))
+
+
+def test_the_hour_is_that_of_the_zone() -> None:
+    assert fires("0 3 * * *", BERLIN, utc(2026, 1, 10), 2) == [
+        utc(2026, 1, 10, 2),
+        utc(2026, 1, 11, 2),
+    ]
+    assert fires("0 3 * * *", "Asia/Kolkata", utc(2026, 1, 10), 1) == [utc(2026, 1, 10, 21, 30)]
+
+
+def test_a_skipped_time_fires_right_after_the_gap() -> None:
+    assert fires("30 2 * * *", BERLIN, utc(2026, 3, 28, 12), 2) == [
+        utc(2026, 3, 29, 1),  # 3:00 summer time
+        utc(2026, 3, 30, 0, 30),
+    ]
+    assert latest("30 2 * * *", BERLIN, utc(2026, 3, 29, 1, 10)) == utc(2026, 3, 29, 1)
+
+
+def test_a_repeated_time_fires_the_first_time_only() -> None:
+    first = utc(2026, 10, 25, 0, 30)
+    assert fires("30 2 * * *", BERLIN, utc(2026, 10, 24, 12), 2) == [
+        first,
+        utc(2026, 10, 26, 1, 30),
+    ]
+    for minutes in (0, 29, 31, 45, 59, 60, 61, 90):
+        now = first + 60 * minutes
+        assert latest("30 2 * * *", BERLIN, now) == first, f"{minutes} minutes later"
+
+
+@pytest.mark.parametrize("day", [(2026, 3, 29, 23), (2026, 10, 25, 25)])
+def test_every_half_hour_follows_real_time(day: tuple[int, int, int, int]) -> None:
+    year, month, date, hours = day
+    start = datetime(year, month, date, tzinfo=ZoneInfo(BERLIN))
+    end = start + timedelta(days=1)
+    made = fires("*/30 * * * *", BERLIN, start.timestamp() - 1, 60)
+    assert sum(one < end.timestamp() for one in made) == 2 * hours
+    assert {b - a for a, b in pairwise(made)} == {1800.0}
+
+
+@pytest.mark.parametrize(
+    "cron", ["30 2 * * *", "15 */2 * * *", "*/20 * * * *", "0 3 * * 0", "7 2,3 * * *"]
+)
+@pytest.mark.parametrize("zone", [BERLIN, "UTC", "America/St_Johns", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("around", only(utc(2026, 3, 29), utc(2026, 10, 25), of=CHANGES))
+def test_the_latest_is_the_last_one_that_was_to_come(cron: str, zone: str, around: float) -> None:
+    start, end = around - 10 * 86400, around + 2 * 86400
+    known = []
+    for fire in upcoming(cron, zone, start):
+        if fire > end:
+            break
+        known.append(fire)
+    assert known == sorted(set(known))
+    for step in range(0, 2 * 86400, 601):
+        now = around + step + 0.25
+        past = [fire for fire in known if fire <= now]
+        assert past, "the window is wide enough"
+        assert latest(cron, zone, now) == past[-1]
+    assert latest(cron, zone, known[-1]) == known[-1], "a fire is due in its very second"
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "printed"),
+    [
+        ("every night", "UTC", "minute hour day month weekday"),
+        ("61 3 * * *", "UTC", "Bad minute"),
+        ("0 0 30 2 *", "UTC", "day"),
+        ("0 3 * * *", "Europe/Nowhere", "IANA"),
+        ("0 3 * * *", "../etc/passwd", "IANA"),
+        ("0 3 * * *", "", "IANA"),
+        ("* * * * * *", "UTC", "6 fields, the first of them seconds"),
+        ("*/5 * * * * *", "UTC", "the shortest interval is a minute"),
+        ("0 0 3 * * *", BERLIN, "write minute hour"),
+        ("@daily", "UTC", "1 fields"),
+        ("@every 5s", "UTC", "2 fields"),
+        ("@reboot", "UTC", "write minute hour"),
+        ("", "UTC", "0 fields"),
+        ("* * * *", "UTC", "4 fields"),
+        ("* * * * * * *", "UTC", "7 fields"),
+        ("*\u2003* * * *", "UTC", "no ASCII"),
+        ("\u0663 3 * * *", "UTC", "no ASCII"),
+        (",".join(["1"] * 300) + " * * * *", "UTC", "too long"),
+        ("9" * 390 + " * * * *", "UTC", "Bad minute"),
+        ("*/0 * * * *", "UTC", "Bad minute"),
+        ("5-1 * * * *", "UTC", "Bad minute"),
+        ("0 0 L/2-LW * *", "UTC", "write minute hour"),
+        ("0 0 * * 1#6", "UTC", "Bad day-of-week"),
+        ("0 0 * * 1#2/3", "UTC", "write minute hour"),
+        ("0 0 31 2 *", "UTC", "day|never fires"),
+    ],
+)
+def test_what_is_wrong_is_named(cron: str, zone: str, printed: str) -> None:
+    with pytest.raises(ConfigurationError, match=printed):
+        check(cron, zone)
+
+
+@given(st.text(st.sampled_from("0159*/,-#LWl? JANMON@"), max_size=14).map(" ".join) | st.text())
+def test_any_expression_is_refused_or_fires_by_the_minute(cron: str) -> None:
+    try:
+        check(cron, "UTC")
+        latest(cron, "UTC", utc(2026, 3, 28))
+        made = fires(cron, "UTC", utc(2026, 3, 28), 3)
+    except ConfigurationError:
+        return
+    assert all(second - first >= 60 for first, second in pairwise(made))
+
+
+UNMEASURED = {"items": 0}
+
+
+@pytest.fixture
+def paths_settings(tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=f"sqlite:///{tmp_path / 'store.paths_db'}",
+        snapshot_dir=tmp_path / "snapshots",
+        broker_url="redis://127.0.0.1:1/0",  # the tick needs none
+    )
+
+
+@pytest.fixture
+def paths_db(paths_settings: Settings) -> Iterator[Database]:
+    with open_database(paths_settings.database_url, upgrade=True) as database:
+        yield database
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with model, data and lexicon, in which the schedule is added."""
+    folder = tmp_path / "written-here"
+    folder.mkdir()
+    make_audit(folder, items=16)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def write_masked_model(folder: Path) -> str:
+    """A masked language model of the audited model's sizes; returns its name in the folder."""
+    from transformers import AutoConfig, BertForMaskedLM
+
+    BertForMaskedLM(AutoConfig.from_pretrained(folder / "model")).save_pretrained(folder / "masked")
+    return "masked"
+
+
+def by_an_explainer(folder: Path) -> dict[str, Any]:
+    explainer_for(folder)
+    place = "trained/explainer.safetensors"
+    return {
+        "explain": mixed(place),
+        "evaluation": {"methods": [learned(place)], "metrics": ["pruning"], "items": 2},
+    }
+
+
+def by_a_head(folder: Path) -> dict[str, Any]:
+    head = {"name": "decoded-gradcam", "params": {"head": write_masked_model(folder)}}
+    return {"method": head, "evaluation": UNMEASURED}
+
+
+def with_a_head_measured(folder: Path) -> dict[str, Any]:
+    head = {"name": "decoded-gradcam", "params": {"head": write_masked_model(folder)}}
+    return {"evaluation": {"methods": [head], "metrics": ["pruning"], "items": 2}}
+
+
+def with_lexicons(folder: Path) -> dict[str, Any]:
+    (folder / "pairs.json").write_text(json.dumps([["film", "goods"]]), encoding="utf-8")
+    lexicon = {"things": ["film", "x"], "wares": ["goods"]}
+    (folder / "people.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    (folder / "others.json").write_text(json.dumps({"things": ["nice"]}), encoding="utf-8")
+    groups = {"lexicon": ["people.json"], "second": "others.json", "pairs": "pairs.json"}
+    return {"groups": groups, "evaluation": UNMEASURED}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "make",
+    only(with_lexicons, of=[by_an_explainer, by_a_head, with_a_head_measured, with_lexicons]),
+)
+def test_a_clock_in_another_folder_finds_the_files(
+    make: Any,
+    written: Path,
+    tmp_path: Path,
+    paths_db: Database,
+    paths_settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = {"groups": "groups.json", **make(written)}
+    spec = make_audit(written, items=16, **{"model": "model", "data": "texts.jsonl", **keys})
+    add_schedule(
+        paths_db,
+        paths_settings,
+        name="often",
+        spec=spec.relative_to(written),
+        cron="* * * * *",
+    )
+    elsewhere = tmp_path / "ticked-there"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with paths_db.begin() as connection:  # as if nobody had ticked for two minutes
+        connection.execute(update(schedule).values(since=schedule.c.since - 120))
+    (fired,) = tick(paths_db, paths_settings)
+    assert fired.error is None and fired.run_id is not None
+    run_local(paths_db, fired.run_id, paths_settings)
+    state = runs.progress(paths_db, fired.run_id)
+    assert (state.state, state.items_done) == ("done", 16)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def beat_settings(settings: Settings, redis_url: str) -> Settings:
+    return replace(settings, broker_url=redis_url, queue=queue_name_of_test())
+
+
+def beat(beat_settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "TRANSEXPLAIN_DATABASE_URL": beat_settings.database_url,
+        "TRANSEXPLAIN_BROKER_URL": beat_settings.broker_url,
+        "TRANSEXPLAIN_QUEUE": beat_settings.queue,
+        "TRANSEXPLAIN_SNAPSHOT_DIR": str(beat_settings.snapshot_dir),
+    }
+    words = [sys.executable, "-m", "orchestrator.cli", "beat", "--every", "1"]
+    with log.open("wb") as stream:
+        return subprocess.Popen(words, env=env, stdout=stream, stderr=stream)
+
+
+def all_fires(db: Database) -> list[tuple[str, Fire]]:
+    names = [one.name for one in schedules.list_schedules(db)]
+    return [(name, fire) for name in names for fire in schedules.fires(db, name, limit=1000)]
+
+
+def wait_for_fires(
+    db: Database,
+    beat_settings: Settings,
+    count: int,
+    beats: "list[subprocess.Popen[bytes]]",
+) -> None:
+    """Wait until so many fires are settled and their messages are out, which comes after."""
+    deadline = time.monotonic() + 120
+    while len(all_fires(db)) < count or not messages(db, beat_settings):
+        assert time.monotonic() < deadline, "no fire in time, or no message for it"
+        assert [one.poll() for one in beats] == [None, None], "a beat ended"
+        time.sleep(0.2)
+
+
+def messages(db: Database, beat_settings: Settings) -> int:
+    return queue.depth(beat_settings, queue_of(beat_settings, runs.get(db, "latest").plan))
+
+
+@pytest.mark.redis
+@pytest.mark.exhaustive
+def test_two_beats_make_one_run_per_fire(beat_settings: Settings, tmp_path: Path) -> None:
+    spec = make_audit(tmp_path, items=16, evaluation={"items": 0})
+    with open_database(beat_settings.database_url, upgrade=True) as db:
+        for number in range(4):
+            add_schedule(db, beat_settings, name=f"often-{number}", spec=spec, cron="* * * * *")
+        with db.begin() as connection:  # all have missed a minute, so that both beats find them due
+            connection.execute(update(schedule).values(since=schedule.c.since - 120))
+        beats = [beat(beat_settings, tmp_path / f"beat{n}.log") for n in range(2)]
+        try:
+            wait_for_fires(db, beat_settings, 4, beats)
+        finally:
+            for one in beats:
+                one.terminate()
+            codes = [one.wait(timeout=60) for one in beats]
+        logs = [(tmp_path / f"beat{n}.log").read_text() for n in range(2)]
+        assert codes == [0, 0], logs
+        assert not any("Traceback" in log for log in logs), logs
+        fires = all_fires(db)
+        made = {one.id for one in runs.list_runs(db, limit=1000)}
+        assert {fire.run_id for _, fire in fires} == made
+        assert len(fires) == len(made) == len({(name, fire.at) for name, fire in fires})
+        assert 0 < messages(db, beat_settings) <= 2 * len(made), "no message too many"

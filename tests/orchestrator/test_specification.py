@@ -1,0 +1,335 @@
+"""The audit specification: short and long forms, overrides, and errors that name the key."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_audit import make_audit
+
+from orchestrator.plan import prepare_audit
+from orchestrator.plan.estimate import Estimate, estimate
+from orchestrator.spec import AuditSpec, load_spec
+from orchestrator.spec.audit_spec import SECTIONS, overrides_of
+from orchestrator.spec.groups_section import GroupsSection
+from orchestrator.spec.spec_document import Section
+from transexplain.errors import ConfigurationError, SpecError
+from transexplain.methods import METHODS, parameters_of
+from transexplain.methods.method_table import TABLE
+from transexplain.settings import Settings
+
+YAML = """
+name: reviews
+model: models/sst2
+data:
+  source: reviews.csv
+  text: body
+targets: [predicted, {contrast: [not-hate, hate]}]
+groups: names.yaml
+"""
+
+
+def written(folder: Path, text: str = YAML) -> Path:
+    path = folder / "audit.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_short_forms(tmp_path: Path) -> None:
+    spec = load_spec(written(tmp_path))
+    assert spec.model.source == "models/sst2"
+    assert spec.data.text == "body"
+    assert spec.method.name == "lrp"
+    assert spec.targets == ("predicted", {"contrast": ["not-hate", "hate"]})
+    assert spec.groups is not None
+    assert spec.groups.lexicon == "names.yaml"
+    assert spec.groups.practical.logit == 0.1
+    assert spec.groups.practical.impact_ratio == 0.8
+
+
+def test_options_and_set_go_over_the_file(tmp_path: Path) -> None:
+    spec = load_spec(
+        written(tmp_path),
+        {"model.source": "other", "targets": ["all"], "name": None},
+        ["data.limit=5", "model.dtype=float64", "method.params.at=words", "labels={0: bad}"],
+    )
+    assert spec.name == "reviews"
+    assert (spec.model.source, spec.model.dtype) == ("other", "float64")
+    assert (spec.data.source, spec.data.limit) == ("reviews.csv", 5)
+    assert spec.method.params == {"at": "words"}
+    assert spec.method.name == "lrp"
+    assert spec.targets == ("all",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model: m\ndata: d\ncolour: red\n", r"colour: unknown key; known here: name, model, data"),
+        (
+            "model: m\ndata: {source: d, txt: body}\n",
+            r"data.txt: .* did you mean 'text'\? known here: source",
+        ),
+        ("data: d\n", r"model: is missing"),
+        ("model: m\ndata: d\nshard_size: 0\n", r"shard_size: .*greater than or equal to 1"),
+        ("model: m\ndata: d\npayload: float8\n", r"payload.form: .*'float16' or 'float32'"),
+        ("model: m\ndata: d\npayload: {keep: sink}\n", r"payload: keep: sink needs the sink"),
+        (
+            "model: m\ndata: d\npayload: {sink: s3://b/runs/}\n",
+            r"payload: .*'s3://b/runs/' must hold {run} once.*s3://BUCKET/run-{run}/",
+        ),
+        ("model: m\ndata: d\npayload: {sink: 'a/{day}/{run}'}\n", r"payload: .*no other braces"),
+        ("model: m\ndata: d\npayload: {sink: 'a/*/{run}'}\n", r"payload: .*is a pattern"),
+        ("model: m\ndata: d\nname: a/b\n", r"name: "),
+        ("model: m\ndata: d\ntargets: []\n", r"targets: "),
+        ("model: m\ndata: d\ngroups: {planted: -1}\n", r"groups.planted: .*greater than 0"),
+        ("model: m\ndata: d\ngroups: {planted: .nan}\n", r"groups.planted: .*(finite|greater)"),
+        ("model: m\ndata: d\ngroups: {check: -1}\n", r"groups.check: .*greater than or equal to 0"),
+        ("model: [unclosed\n", r"not valid YAML"),
+        ("just text\n", r"holds no mapping"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        load_spec(written(tmp_path, text))
+
+
+def test_unreadable_files_and_bad_settings(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"absent\.yaml"):
+        load_spec(tmp_path / "absent.yaml")
+    with pytest.raises(SpecError):
+        load_spec(written(tmp_path), {}, ["data.limit"])
+    (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
+    with pytest.raises(SpecError, match=r"latin.yaml"):
+        load_spec(tmp_path / "latin.yaml")
+
+
+def test_a_cheap_method_with_an_exact_sample() -> None:
+    document = {"model": "m", "data": "d.csv"}
+    explain = {"method": "gradient-x-input", "exact_sample": 0.05}
+    spec = AuditSpec.model_validate({**document, "explain": explain})
+    assert spec.explain is not None
+    assert (spec.explain.exact, spec.explain.seed) == (None, 0)
+    assert spec.explained_by.name == "gradient-x-input"
+    assert AuditSpec.model_validate(document).explained_by.name == "lrp"
+
+
+@pytest.mark.parametrize(
+    ("settings", "printed"),
+    [
+        (["method=lrp", "explain.method=attnlrp", "explain.exact_sample=0.1"], "give `method` for"),
+        (["explain.method=attnlrp"], "explain.exact_sample"),
+        (["explain.method=attnlrp", "explain.exact_sample=0"], "explain.exact_sample"),
+        (["explain.method=attnlrp", "explain.exact_sample=1.5"], "explain.exact_sample"),
+        (
+            ["explain.method=attnlrp", "explain.exact_sample=1", "explain.share=2"],
+            "known here: method, params, exact, exact_params, exact_sample, seed",
+        ),
+    ],
+)
+def test_ways_to_explain_that_contradict_each_other(
+    tmp_path: Path, settings: list[str], printed: str
+) -> None:
+    with pytest.raises(SpecError, match=re.escape(printed)):
+        load_spec(written(tmp_path), settings=settings)
+
+
+PLAIN: dict[str, Any] = {"model": "m", "data": "d.csv"}
+
+
+def spec_of(**keys: Any) -> AuditSpec:
+    return AuditSpec.model_validate({**PLAIN, **keys})
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert", "masked"):
+        (tmp_path / name).mkdir()
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("bert", "HERE/bert"),
+        ("org/bert", "org/bert"),  # of the hub: no such folder is here
+        ("timm:deit", "timm:deit"),
+        ("timm:deit?checkpoint=w.safetensors", "timm:deit?checkpoint=HERE/w.safetensors"),
+        ("/models/bert", "/models/bert"),
+    ],
+)
+def test_paths_of_models(tmp_path: Path, source: str, wanted: str) -> None:
+    found = spec_of(model=source).absolute().model.source
+    assert found == wanted.replace("HERE", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("d.csv", "HERE/d.csv"),
+        ("parts/*.jsonl.gz", "HERE/parts/*.jsonl.gz"),
+        ("imagefolder:pictures", "imagefolder:HERE/pictures"),
+        ("eraser:movies#val", "eraser:HERE/movies#val"),
+        ("odd:name.csv", "HERE/odd:name.csv"),
+    ],
+)
+def test_paths_of_data(tmp_path: Path, source: str, wanted: str) -> None:
+    found = spec_of(data=source).absolute().data.source
+    assert found == wanted.replace("HERE", str(tmp_path))
+
+
+def test_files_among_the_parameters_of_methods(tmp_path: Path) -> None:
+    head = {"name": "decoded-gradcam", "params": {"head": "masked", "layer": 1}}
+    elsewhere = {"name": "decoded-gradcam", "params": {"head": "org/masked"}, "label": "hub"}
+    spec = spec_of(method=head, evaluation={"methods": [head, "lrp", elsewhere]}).absolute()
+    assert spec.method.params == {"head": str(tmp_path / "masked"), "layer": 1}
+    rows = spec.evaluation.methods
+    assert not isinstance(rows, str)
+    assert [row.params.get("head") for row in rows] == [
+        str(tmp_path / "masked"),
+        None,
+        "org/masked",
+    ]
+    assert rows[2].label == "hub"
+
+
+def test_lexicons_pairs_and_a_second_lexicon(tmp_path: Path) -> None:
+    groups = {"lexicon": ["a.yaml", "builtin:gender"], "second": "b.csv", "pairs": "p.json"}
+    found = spec_of(groups=groups).absolute().groups
+    assert found is not None
+    assert found.lexicon == (str(tmp_path / "a.yaml"), "builtin:gender")
+    assert (found.second, found.pairs) == (str(tmp_path / "b.csv"), str(tmp_path / "p.json"))
+    listed = spec_of(groups={"lexicon": "builtin:gender", "pairs": [["he", "she"]]})
+    assert listed.absolute().groups == listed.groups.model_copy(  # type: ignore[union-attr]
+        update={"lexicon": ("builtin:gender",)}
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if TABLE[name].files])
+def test_what_is_declared_a_file_is_a_parameter(name: str) -> None:
+    assert set(TABLE[name].files) <= set(parameters_of(name))
+
+
+def test_every_section_of_the_specification_is_listed() -> None:
+    named = {*sections_in(AuditSpec), *(f"groups.{name}" for name in sections_in(GroupsSection))}
+    assert named == set(SECTIONS)
+
+
+def sections_in(section: type[Section]) -> set[str]:
+    fields = section.model_fields.items()
+    return {name for name, field in fields if "Section" in repr(field.annotation)}
+
+
+def test_options_are_keys_of_their_sections() -> None:
+    seen: list[str] = []
+    for section in (AuditSpec, *SECTIONS.values()):
+        assert issubclass(section, Section)
+        assert set(section.options.values()) <= set(section.model_fields)
+        assert section.shorthand is None or section.shorthand in section.model_fields
+        seen += section.options
+    assert len(seen) == len(set(seen)), "an option is of one section"
+
+
+def test_options_become_keys() -> None:
+    given = overrides_of(model="m", data="d.csv", target=["all"], method=None, join="sum", stride=2)
+    assert given == {
+        "model.source": "m",
+        "data.source": "d.csv",
+        "targets": ["all"],
+        "long_text_join": "sum",
+        "stride": 2,
+    }
+    assert overrides_of(target=[], methods="all", items=3, practical=0.0) == {
+        "evaluation.methods": "all",
+        "data.sample": 3,
+        "groups.practical": 0.0,
+    }
+    assert load_spec(
+        None, {"model.source": "m", "data.source": "d", "targets": ["all"]}
+    ).targets == ("all",)
+
+
+def test_off_is_a_word_where_it_may_stand_and_yes_is_no_number() -> None:
+    off = load_spec(None, {"model.source": "m", "data.source": "d.csv"}, ["data.duplicates=off"])
+    assert off.data.duplicates == "off"  # YAML reads it as false
+    for setting in ("shard_size=true", "evaluation.items=yes", "groups.check=off"):
+        with pytest.raises(ConfigurationError):
+            load_spec(None, {"model.source": "m", "data.source": "d.csv"}, [setting])
+
+
+@pytest.mark.parametrize(
+    ("sink", "wanted"),
+    [
+        ("lake/run-{run}", "HERE/lake/run-{run}"),
+        ("s3://bucket/run-{run}/", "s3://bucket/run-{run}/"),
+        ("memory://lake/{run}/parts", "memory://lake/{run}/parts"),
+    ],
+)
+def test_places_of_sinks(tmp_path: Path, sink: str, wanted: str) -> None:
+    section = spec_of(payload={"sink": sink}).absolute().payload
+    assert section.sink == wanted.replace("HERE", str(tmp_path))
+    planned = section.planned()
+    assert planned is not None and (planned.url, planned.keep) == (section.sink, "both")
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ("ftp://host/{run}", r"ftp:// is no address"),
+        ("s3://KEY:hunter2@bucket/{run}", r"a URL holds no credentials"),
+        ("s3://{run}", r"names no bucket and key"),
+    ],
+)
+def test_sinks_that_cannot_be_written_are_refused_by_the_plan(sink: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        spec_of(payload={"sink": sink}).payload.planned()
+    assert "hunter2" not in str(caught.value)
+
+
+def estimated(folder: Path, **groups: object) -> Estimate:
+    """The estimate of a tiny audit, its groups with further keys."""
+    lexicon = {"lexicon": str(folder / "groups.json"), **groups}
+    spec = load_spec(make_audit(folder, groups=lexicon), settings=("evaluation.items=0",))
+    return estimate(prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots")))
+
+
+def test_both_questions_have_a_power_for_every_group(tmp_path: Path) -> None:
+    found = estimated(tmp_path)
+    assert set(found.power) == {"things", "praise"}
+    for words in found.power.values():
+        assert "mention" in words
+        assert "outcome" in words
+    assert "9 of 10 runs find" in found.summary_text()
+
+
+def smallest_effect(words: str) -> float:
+    """The change of the logit by a mention that 9 of 10 runs find."""
+    found = re.search(r"mention ([0-9.]+) and", words)
+    assert found is not None, words
+    return float(found[1])
+
+
+def test_texts_of_one_template_are_one_text_and_cost_no_swaps(tmp_path: Path) -> None:
+    lexicon = {"first": ["Ann", "Ben", "Cid", "Dee"], "second": ["Eve", "Fay", "Gil", "Hal"]}
+    (tmp_path / "names.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    names = [name for group in lexicon.values() for name in group]
+    rows = [
+        {"text": f"a nice film by {name} and {number}", "template": str(number)}
+        for number in range(12)
+        for name in names
+    ]
+    base = load_spec(make_audit(tmp_path), settings=("evaluation.items=0",))
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "corpus.jsonl").write_text(lines, encoding="utf-8")
+    groups = base.groups.model_copy(update={"lexicon": str(tmp_path / "names.json")})
+    settings, found = Settings(snapshot_dir=tmp_path / "snapshots"), []
+    for template in (None, "template"):
+        data = base.data.model_copy(
+            update={"source": str(tmp_path / "corpus.jsonl"), "template": template}
+        )
+        spec = base.model_copy(update={"data": data, "groups": groups})
+        found.append(estimate(prepare_audit(spec, settings)))
+    alone, templates = found
+    assert alone.swaps > 0 and templates.swaps == 0
+    for group in lexicon:
+        assert smallest_effect(templates.power[group]) > smallest_effect(alone.power[group])

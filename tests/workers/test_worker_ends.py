@@ -1,0 +1,348 @@
+"""The supervisor: one process per device, replaced when it ends, stopped by one signal."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from learned_audits import explainer_for, learned
+from short_lives import deaf, hangs_up, misses_its_database, patient, quits, refuses
+from sqlalchemy import text
+from store_samples import claimable, make_plan, make_shards
+from tiny_audit import make_audit
+from tiny_models import bert, wordpiece
+
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import load_spec
+from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
+from transexplain.models import load
+from transexplain.models.load import load_model
+from transexplain.settings import Settings
+from transexplain.store import runs, shards
+from transexplain.store.revisions import open_database
+from transexplain.types.plans import ModelRef
+from workers import supervisor
+from workers.claim_to_commit import Workbench
+from workers.device_worker import WorkerOptions
+from workers.heartbeat import worker_prefix
+from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, IdleWatch
+from workers.model_cache import ModelCache, size_of
+from workers.supervisor import options_per_device, supervise
+
+
+def lives(settings: Settings) -> list[str]:
+    """A line (device, process) for every life that began."""
+    file = settings.snapshot_dir / "lives"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(snapshot_dir=tmp_path)
+
+
+@contextmanager
+def meanwhile(*steps: Callable[[], object]) -> Iterator[None]:
+    """Do the steps in a thread, then signal this process if it was not ended by them."""
+    failed: list[BaseException] = []
+
+    def play() -> None:
+        try:
+            for step in steps:
+                step()
+        except BaseException as error:
+            failed.append(error)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.5)
+            raise
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    yield
+    thread.join()
+    assert not failed
+
+
+def until(condition: Callable[[], bool]) -> Callable[[], None]:
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.02)
+
+    return wait
+
+
+def send(number: signal.Signals) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def test_devices_become_processes_with_their_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    crew = options_per_device("cuda:0, cuda:1,cpu:2", WorkerOptions(max_shards=5))
+    assert [one.device for one in crew] == ["cuda:0", "cuda:1", "cpu", "cpu"]
+    assert [one.neighbours for one in crew] == [1, 1, 2, 2]
+    assert {(one.threads, one.max_shards) for one in crew} == {(2, 5)}
+    assert options_per_device("cpu", WorkerOptions(threads=3))[0].threads == 3
+
+
+@pytest.mark.parametrize("devices", ["", "cuda:x", "cpu:0", "cuda:", "cuda:0,cuda:0", "cpu:-1"])
+def test_devices_that_cannot_be_read(devices: str) -> None:
+    with pytest.raises(ConfigurationError, match="device"):
+        options_per_device(devices, WorkerOptions())
+
+
+@pytest.mark.exhaustive
+def test_a_killed_worker_is_replaced_and_a_stop_is_graceful(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    crew = options_per_device("cpu:2", WorkerOptions(threads=1))
+    with meanwhile(
+        until(lambda: len(lives(settings)) == 2),
+        lambda: os.kill(int(lives(settings)[0].split()[1]), signal.SIGKILL),
+        until(lambda: len(lives(settings)) == 3),
+        send(signal.SIGTERM),
+    ):
+        assert supervise(settings, crew, work=patient) == 0
+    assert len(list(settings.snapshot_dir.glob("graceful-*"))) == 2
+    assert "was killed by SIGKILL" in caplog.text
+    assert "another starts in 1 s" in caplog.text
+
+
+@pytest.mark.exhaustive
+def test_a_second_signal_kills(settings: Settings) -> None:
+    begun = time.monotonic()
+    with meanwhile(
+        until(lambda: len(lives(settings)) == 1),
+        send(signal.SIGINT),
+        lambda: time.sleep(0.5),
+        send(signal.SIGINT),
+    ):
+        code = supervise(settings, options_per_device("cpu", WorkerOptions()), work=deaf)
+    assert code == 128 + signal.SIGINT
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.exhaustive
+def test_a_worker_that_ends_by_itself_is_replaced_at_once(settings: Settings) -> None:
+    with meanwhile(until(lambda: len(lives(settings)) >= 3), send(signal.SIGTERM)):
+        assert supervise(settings, options_per_device("cpu", WorkerOptions()), work=quits) == 0
+
+
+@pytest.mark.exhaustive
+def test_pauses_grow_where_it_dies_at_once(
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE", 2.0)
+    faster = SimpleNamespace(monotonic=lambda: 5 * time.monotonic())
+    monkeypatch.setattr(supervisor, "time", faster)
+    monkeypatch.setattr(supervisor, "_AT_ONCE", 5 * supervisor._AT_ONCE)
+    with meanwhile(until(lambda: len(lives(settings)) >= 4), send(signal.SIGTERM)):
+        assert supervise(settings, options_per_device("cpu", WorkerOptions()), work=hangs_up) == 0
+    pauses = [line.message for line in caplog.records if "status 70" in line.message]
+    assert [line.rpartition("in ")[2] for line in pauses[:3]] == ["1 s", "2 s", "2 s"]
+
+
+@pytest.mark.exhaustive
+def test_a_wrong_request_is_not_repeated(settings: Settings) -> None:
+    crew = options_per_device("cpu:2", WorkerOptions())
+    assert supervise(settings, crew, work=refuses) == 2
+    assert len(lives(settings)) == 2
+
+
+@pytest.mark.exhaustive
+def test_shards_of_a_killed_worker_are_free_at_once(settings: Settings, tmp_path: Path) -> None:
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
+        run_id = runs.create(db, make_plan(), make_shards())
+        dead: list[int] = []
+
+        def claim_and_kill() -> None:
+            pid = int(lives(settings)[0].split()[1])
+            assert shards.claim(db, run_id, f"{worker_prefix(pid)}abcdef", 3600.0, 0)
+            assert shards.claim(db, run_id, f"{worker_prefix(pid + 1)}abcdef", 3600.0, 1)
+            assert claimable(db, run_id) == [2]
+            os.kill(pid, signal.SIGKILL)
+
+        def on_death(pid: int) -> None:
+            dead.append(pid)
+            supervisor.free(db, pid)
+
+        with meanwhile(
+            until(lambda: len(lives(settings)) == 1),
+            claim_and_kill,
+            until(lambda: len(lives(settings)) == 2),
+            send(signal.SIGTERM),
+        ):
+            crew = options_per_device("cpu:1", WorkerOptions())
+            assert supervise(settings, crew, work=patient, on_death=on_death) == 0
+        assert dead == [int(lives(settings)[0].split()[1])]
+        assert claimable(db, run_id) == [2, 0]
+
+
+def test_a_worker_that_is_to_end_when_idle_gives_up_without_its_database(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "PATIENCE", 1.0)
+    crew = [WorkerOptions(device="cpu", until_idle=1.0)]
+    assert supervise(settings, crew, work=misses_its_database) == 4
+
+
+@pytest.mark.parametrize(
+    ("until_idle", "code"), [(1.0, 4), pytest.param(None, 0, marks=pytest.mark.exhaustive)]
+)
+def test_a_signal_meanwhile_is_no_success(
+    settings: Settings, until_idle: float | None, code: int
+) -> None:
+    crew = [WorkerOptions(device="cpu", until_idle=until_idle)]
+    with meanwhile(until(lambda: len(lives(settings)) > 1), send(signal.SIGTERM)):
+        assert supervise(settings, crew, work=misses_its_database) == code
+
+
+def ends(**changed: Any) -> list[int]:
+    """The statuses that a watch of half a second of patience ends its worker with in a second."""
+    found: list[int] = []
+    quiet: dict[str, Callable[[], object]] = {
+        "in_hand": lambda: False,
+        "connected": lambda: True,
+        "waits": lambda: False,
+        "sweep": lambda: None,
+    }
+    times = {"linger": 0.1, "every": 0.02, "patience": 0.5}
+    watch = IdleWatch(end=found.append, **{**quiet, **times, **changed})
+    watch.start()
+    time.sleep(1.0)
+    watch.stop()
+    return found
+
+
+def fails(error: Exception) -> Callable[[], object]:
+    def call() -> object:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        {"connected": lambda: False},
+        {"waits": fails(DatabaseError("away"))},
+        {"waits": lambda: True, "sweep": fails(BrokerError("away"))},
+    ],
+)
+def test_a_server_that_stays_away_ends_the_worker_with_4(away: dict[str, Any]) -> None:
+    assert ends(**away) == [EXIT_AWAY]
+
+
+def test_one_that_comes_back_does_not() -> None:
+    begun = time.monotonic()
+    assert ends(connected=lambda: time.monotonic() - begun > 0.3) == [EXIT_IDLE]
+
+
+def test_a_worker_with_work_stays() -> None:
+    assert ends(in_hand=lambda: True, connected=lambda: False) == []
+    assert ends(waits=lambda: True) == []
+
+
+def make(folder: Path, seed: int) -> ModelRef:
+    model = bert()
+    with torch.no_grad():
+        model.classifier.bias += seed
+    model.save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    return load_model(str(folder)).ref
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that were loaded from, in order."""
+    seen: list[str] = []
+    real = load_model
+
+    def counted(source: str, **how: str) -> object:
+        seen.append(Path(source).name)
+        return real(source, **how)
+
+    monkeypatch.setattr(load, "load_model", counted)
+    return seen
+
+
+@pytest.mark.exhaustive
+def test_models_stay_until_memory_is_short(tmp_path: Path, loads: list[str]) -> None:
+    refs = [make(tmp_path / name, seed) for seed, name in enumerate("abc")]
+    size = size_of(load_model(refs[0].source))
+    module = load_model(refs[0].source).module
+    assert size >= sum(4 * one.numel() for one in module.parameters())
+    loads.clear()
+    cache = ModelCache(memory=int(2.5 * size))
+    for turn in "ababcab":  # c drives out a, then a drives out b, then b drives out c
+        cache.get(refs["abc".index(turn)])
+    assert "".join(loads) == "abcab"
+    assert len(cache) == 2
+
+
+def test_the_same_bytes_elsewhere_are_the_same_model(tmp_path: Path, loads: list[str]) -> None:
+    ref, copy = make(tmp_path / "a", 1), make(tmp_path / "copy", 1)
+    assert ref.digest == copy.digest
+    loads.clear()
+    cache = ModelCache()
+    assert cache.get(ref) is cache.get(copy)
+    assert cache.get(replace(ref, dtype="float64")) is not cache.get(ref)
+    assert loads == ["a", "a"]
+
+
+@pytest.mark.exhaustive
+def test_a_load_without_memory_lets_the_others_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make(tmp_path / "a", 1), make(tmp_path / "b", 2)
+    cache = ModelCache()
+    cache.get(first)
+
+    def short(source: str, **how: str) -> object:
+        if len(cache):
+            raise torch.OutOfMemoryError("no memory")
+        return load_model(source, **how)
+
+    monkeypatch.setattr(load, "load_model", short)
+    assert cache.get(second).ref.digest == second.digest
+    assert len(cache) == 1
+
+
+@pytest.mark.parametrize("kept", ["full", "none"])
+def test_a_worker_without_the_file_says_so_and_gives_up(tmp_path: Path, kept: str) -> None:
+    explainer = explainer_for(tmp_path)
+    keys: dict[str, Any] = {"shard_size": 40, "max_attempts": 2, "store_text": kept}
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 's.db'}", snapshot_dir=tmp_path / "snapshots"
+    )
+    spec = make_audit(tmp_path, method=learned(explainer), evaluation={"items": 0}, **keys)
+    prepared = prepare_audit(load_spec(spec), settings)
+    explainer.unlink()
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        bench = Workbench(db=db, settings=settings)
+        assert [bench.work(run_id) for _ in range(3)] == ["failed", "failed", "nothing"]
+        assert len(bench.models) == 0, "no model was loaded for it"
+    assert str(explainer) in error_of(settings)
+
+
+def error_of(settings: Settings) -> str:
+    with open_database(settings.database_url) as db, db.read() as connection:
+        found = connection.execute(text("SELECT state, error FROM shard")).one()
+    assert found.state == "dead"
+    return str(found.error)
