@@ -108,10 +108,10 @@ def groups_section(groups: Any, snapshot_dir: Path) -> Any:
     keys, known = {str(key) for key in groups}, set(GroupsSection.model_fields)
     if not keys <= known and not keys & {"lexicon", "column"}:
         return {"lexicon": _lexicon(groups, snapshot_dir)}
-    found = dict(groups)
-    if isinstance(found.get("lexicon"), Mapping):
-        found["lexicon"] = _lexicon(found["lexicon"], snapshot_dir)
-    return found
+    meanings = dict(groups)
+    if isinstance(meanings.get("lexicon"), Mapping):
+        meanings["lexicon"] = _lexicon(meanings["lexicon"], snapshot_dir)
+    return meanings
 
 
 def _lexicon(groups: Mapping[Any, Any], snapshot_dir: Path) -> str:
@@ -170,16 +170,16 @@ def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
         raise DataSourceError("data is one picture; give a list of pictures, or explain it")
     if not isinstance(data, Iterable):
         raise DataSourceError(f"data cannot be {_shown(data)}; give {_DATA}")
-    given = _numbered(data)
-    first = next(given, None)
+    rows = _numbered(data)
+    first = next(rows, None)
     if first is None:
         raise DataSourceError("data is an empty list; give at least one item")
-    given = chain([first], given)
+    rows = chain([first], rows)
     if _is_picture(_content(first[1])):
         folder = _folder(snapshot_dir)
-        lines = _lines(given, lambda one, place: _as_listed(one, place, folder))
+        lines = _lines(rows, lambda row, place: _as_listed(row, place, folder))
         return {"source": _kept(lines, "jsonl", snapshot_dir), "image": _PICTURE}
-    return {"source": _kept(_lines(given, _as_row), "jsonl", snapshot_dir)}
+    return {"source": _kept(_lines(rows, _as_row), "jsonl", snapshot_dir)}
 
 
 def _numbered(data: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -196,11 +196,11 @@ def _numbered(data: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         place += 1
 
 
-def _lines(given: Iterable[tuple[int, Any]], row_of: Callable[[Any, int], Any]) -> str:
+def _lines(rows: Iterable[tuple[int, Any]], row_of: Callable[[Any, int], Any]) -> str:
     parts = []
-    for place, one in given:
+    for place, row in rows:
         with _about(f"item {place} of data"):
-            parts.append(_json(row_of(one, place), f"item {place} of data") + "\n")
+            parts.append(_json(row_of(row, place), f"item {place} of data") + "\n")
     return "".join(parts)
 
 
@@ -223,9 +223,9 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _content(one: Any) -> Any:
+def _content(item: Any) -> Any:
     """An item without its label."""
-    return one[0] if isinstance(one, tuple | list) and len(one) == 2 else one
+    return item[0] if isinstance(item, tuple | list) and len(item) == 2 else item
 
 
 def _is_picture(value: Any) -> bool:
@@ -234,12 +234,12 @@ def _is_picture(value: Any) -> bool:
     return isinstance(value, Image.Image | Path)
 
 
-def _as_listed(one: Any, place: int, folder: Path) -> dict[str, Any]:
+def _as_listed(entry: Any, place: int, folder: Path) -> dict[str, Any]:
     """A row with the name of a picture's file, which lies in `folder` or is put there."""
-    picture = _content(one)
+    picture = _content(entry)
     if not _is_picture(picture):
         raise DataSourceError(
-            f"item {place} of data cannot be {_shown(one)}: the first item is "
+            f"item {place} of data cannot be {_shown(entry)}: the first item is "
             "a picture, so all are (a path as a Path object), with or without a label each"
         )
     try:
@@ -249,7 +249,7 @@ def _as_listed(one: Any, place: int, folder: Path) -> dict[str, Any]:
     buffer = io.BytesIO()
     shown.save(buffer, "PNG")
     row = {_PICTURE: Path(_named(buffer.getvalue(), "png", folder)).name}
-    return row if picture is one else {**row, _LABEL: one[1]}
+    return row if picture is entry else {**row, _LABEL: entry[1]}
 
 
 def _drawn(picture: Any) -> Image.Image:
@@ -257,15 +257,15 @@ def _drawn(picture: Any) -> Image.Image:
     return Image.fromarray(np.rint(rgb(picture)).astype(np.uint8))
 
 
-def _as_row(one: Any, place: int) -> dict[str, Any]:
-    if one is None or isinstance(one, str):
-        return {"text": one}
-    if isinstance(one, Mapping):
-        return {str(key): value for key, value in one.items()}
-    if isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str):
-        return {"text": one[0], "label": one[1]}
+def _as_row(row: Any, place: int) -> dict[str, Any]:
+    if row is None or isinstance(row, str):
+        return {"text": row}
+    if isinstance(row, Mapping):
+        return {str(key): value for key, value in row.items()}
+    if isinstance(row, tuple | list) and len(row) == 2 and isinstance(row[0], str):
+        return {"text": row[0], "label": row[1]}
     raise DataSourceError(
-        f"item {place} of data cannot be {_shown(one)}; a list holds texts, "
+        f"item {place} of data cannot be {_shown(row)}; a list holds texts, "
         "pictures, (text, label) or (picture, label) pairs, or dictionaries"
     )
 
@@ -276,7 +276,9 @@ def _parquet(frame: Any, metadata: Mapping[bytes, bytes] | None) -> bytes:
     twice = named.columns[named.columns.duplicated()]
     if len(twice):
         raise DataSourceError(f"the DataFrame has two columns {twice[0]!r}: rename one of them")
-    named = named.astype({one: object for one in named if str(named[one].dtype) == "category"})
+    named = named.astype(
+        {column: object for column in named if str(named[column].dtype) == "category"}
+    )
     for name, column in named.items():
         for place, value in enumerate(column if column.dtype == object else ()):
             _refuse_endless(value, f"row {place} of column {name!r}")
@@ -318,9 +320,9 @@ def _refuse_endless(value: Any, where: str) -> None:
         if isinstance(inner, np.ndarray) and inner.dtype == object:
             inner = inner.tolist()
         if isinstance(inner, Mapping):
-            waiting += [(one, depth + 1) for one in inner.values()]
+            waiting += [(value, depth + 1) for value in inner.values()]
         elif isinstance(inner, list | tuple | AbstractSet):
-            waiting += [(one, depth + 1) for one in inner]
+            waiting += [(value, depth + 1) for value in inner]
 
 
 def _json(value: Any, where: str) -> str:
@@ -422,10 +424,10 @@ def audit(  # noqa: PLR0913 - keys of a specification
     run stays in the store, and the error says whether and how it goes on.
     """
     settings = _settings(database)
-    given = _model(model)
+    loaded = _model(model)
     document: dict[str, Any] = {
         "name": name,
-        "model": model if given is None else {"source": given.ref.source},
+        "model": model if loaded is None else {"source": loaded.ref.source},
         "data": data_section(data, settings.snapshot_dir),
         "targets": targets,
         "method": _method(method),
@@ -440,10 +442,10 @@ def audit(  # noqa: PLR0913 - keys of a specification
     data_keys = {f"data.{key}": value for key, value in columns.items()}
     apply_overrides(document, data_keys, (), SECTIONS)
     spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
-    prepared = prepare_audit(spec, settings, model=given)
+    prepared = prepare_audit(spec, settings, model=loaded)
     for warning in prepared.warnings:
         warnings.warn(warning, stacklevel=3)
-    return _run(prepared, settings, progress=progress, in_memory=given is not None)
+    return _run(prepared, settings, progress=progress, in_memory=loaded is not None)
 
 
 def _for_a_caller(settings: Settings) -> Settings:
@@ -538,9 +540,9 @@ class Verdict(str):
 
     def __new__(cls, text: str, kind: StatementKind) -> Self:
         """`text` with its kind."""
-        made = super().__new__(cls, text)
-        made.kind = kind
-        return made
+        verdict = super().__new__(cls, text)
+        verdict.kind = kind
+        return verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False, eq=False)
@@ -556,8 +558,8 @@ class AuditResult:
     @property
     def verdict(self) -> "Verdict":
         """The whole in one sentence or two; `verdict.kind` is for programs."""
-        found = self.summary.verdict
-        return Verdict(found.text, found.kind) if found else Verdict("", "unknown")
+        verdict = self.summary.verdict
+        return Verdict(verdict.text, verdict.kind) if verdict else Verdict("", "unknown")
 
     @property
     def groups(self) -> "pandas.DataFrame":
@@ -578,10 +580,10 @@ class AuditResult:
         require("pandas", "notebook")
         import pandas
 
-        found = self.summary.groups
-        rows = [_row(one) for one in found.verdicts] if found else []
+        groups = self.summary.groups
+        rows = [_row(verdict) for verdict in groups.verdicts] if groups else []
         judged = {row["group"] for row in rows}
-        never = [name for name in found.never_mentioned if name not in judged] if found else []
+        never = [name for name in groups.never_mentioned if name not in judged] if groups else []
         rows += [{"group": name, "state": "never mentioned"} for name in never]
         return pandas.DataFrame(rows, columns=list(_COLUMNS))
 
@@ -599,7 +601,7 @@ class AuditResult:
         if form not in REPORTS:
             with _store(self.database) as db:
                 _, paths = write_reports(db, self.run_id, place)
-            return next(one for one in paths if one.suffix == ".html")
+            return next(path for path in paths if path.suffix == ".html")
         write_whole(place, REPORTS.load(form)(self.summary).encode())
         return place
 
@@ -613,35 +615,37 @@ class AuditResult:
     def _repr_html_(self) -> str:
         """The verdict, the findings and the groups, for a notebook."""
         counts = self.summary.counts
-        found = "".join(f"<li>{html.escape(one.text)}</li>" for one in self.summary.headline)
-        listed = "".join(f"<li>{html.escape(one)}</li>" for one in self.warnings)
+        findings = "".join(
+            f"<li>{html.escape(finding.text)}</li>" for finding in self.summary.headline
+        )
+        listed = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
         table = _table(self.summary.groups.verdicts) if self.summary.groups else ""
         before = f"<p>Before you read it:</p><ul>{listed}</ul>" if listed else ""
         return (
             f"<div><p><strong>{html.escape(self.verdict)}</strong></p>{table}"
-            f"<details><summary>Findings</summary><ul>{found}</ul></details>{before}"
+            f"<details><summary>Findings</summary><ul>{findings}</ul></details>{before}"
             f"<p>{html.escape(self.summary.audited.name)}, run {html.escape(self.run_id)}: "
             f"{counts.done:,} of {counts.total:,} items explained. "
             "<code>.report(path)</code> writes the whole report.</p></div>"
         )
 
 
-def _row(one: GroupVerdict) -> dict[str, Any]:
+def _row(verdict: GroupVerdict) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "group": one.group,
-        "reference": one.reference,
-        "state": one.state,
-        "mention": one.mention,
-        "outcome": one.outcome,
-        "mention_reason": "; ".join(one.mention_reasons),
-        "outcome_reason": "; ".join((*one.outcome_reasons, *one.notes)),
-        "not_tested": "; ".join(one.missing),
+        "group": verdict.group,
+        "reference": verdict.reference,
+        "state": verdict.state,
+        "mention": verdict.mention,
+        "outcome": verdict.outcome,
+        "mention_reason": "; ".join(verdict.mention_reasons),
+        "outcome_reason": "; ".join((*verdict.outcome_reasons, *verdict.notes)),
+        "not_tested": "; ".join(verdict.missing),
     }
-    if (swap := one.counterfactual) is not None:
+    if (swap := verdict.counterfactual) is not None:
         row["prediction"], row["probability"] = swap.prediction, swap.probability
         row["changed_across"], row["changed_within"] = swap.changed_across, swap.changed_within
         row |= _ends("probability", swap.measure("probability"))
-    if (rates := one.rates) is not None:
+    if (rates := verdict.rates) is not None:
         row["rate_prediction"], row["difference"] = rates.prediction, rates.difference
         row["items"] = rates.own.selected.total
         row["rate"], row["reference_rate"] = rates.own.selected.share, rates.other.selected.share
@@ -662,12 +666,17 @@ def _table(verdicts: Iterable[GroupVerdict]) -> str:
         + "".join(
             f'<td style="text-align:left">{html.escape(cell)}</td>'
             for cell in (
-                *(one.group, one.reference, one.mention, "; ".join(one.mention_reasons)),
-                *(one.outcome, "; ".join((*one.outcome_reasons, *one.notes))),
+                *(
+                    verdict.group,
+                    verdict.reference,
+                    verdict.mention,
+                    "; ".join(verdict.mention_reasons),
+                ),
+                *(verdict.outcome, "; ".join((*verdict.outcome_reasons, *verdict.notes))),
             )
         )
         + "</tr>"
-        for one in verdicts
+        for verdict in verdicts
     )
     heads = "".join(
         f'<th scope="col" style="text-align:left">{head}</th>'

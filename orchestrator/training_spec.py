@@ -339,11 +339,11 @@ def with_preset(document: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[
     """`document` with what it leaves open from `preset`, section by section."""
     merged = dict(document)
     for key, default in preset.items():
-        given = merged.get(key)
+        value = merged.get(key)
         if key not in merged:
             merged[key] = default
-        elif isinstance(default, Mapping) and isinstance(given, Mapping):
-            merged[key] = with_preset(given, default)
+        elif isinstance(default, Mapping) and isinstance(value, Mapping):
+            merged[key] = with_preset(value, default)
     return merged
 
 
@@ -352,17 +352,23 @@ def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
 
     Raises ConfigurationError: the data cannot be read, or two keys contradict each other.
     """
-    given, values = spec.validation, spec.optimisation.model_dump()
-    if given.source is not None and given.share is not None:
+    validation, values = spec.validation, spec.optimisation.model_dump()
+    if validation.source is not None and validation.share is not None:
         raise SpecError("validation has a source and a share; give one of them")
-    share = 0.0 if given.source is not None else 0.1 if given.share is None else given.share
+    share = (
+        0.0
+        if validation.source is not None
+        else 0.1
+        if validation.share is None
+        else validation.share
+    )
     shared: dict[str, Any] = {"precision": spec.precision, "seed": spec.seed}
     optimisation = Optimisation(**{name: values.pop(name) for name in _RATES})
     return TrainingPlan(
         source=absolute_model(spec.model),
         classes=spec.classes,
         dataset=_snapshot(spec, None, settings),
-        validation=_snapshot(spec, given.source, settings) if given.source else None,
+        validation=_snapshot(spec, validation.source, settings) if validation.source else None,
         share=share,
         labels=spec.labels,
         output=local_path(spec.output or f"trainings/{spec.name}"),
@@ -378,9 +384,9 @@ def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
 
 def _explainer(section: ExplainerSection, shared: Mapping[str, Any]) -> ExplainerPlan:
     """The plan of an explainer; `shared`: seed and precision of every fit."""
-    own = section.model_dump(exclude={"method", "params", "epochs", "batch_size", "patience"})
+    values = section.model_dump(exclude={"method", "params", "epochs", "batch_size", "patience"})
     return ExplainerPlan(
-        **own,
+        **values,
         teacher=MethodSpec(name=section.method, params=section.params),
         fit=FitPlan(
             epochs=section.epochs,

@@ -163,11 +163,11 @@ class Workbench:
 
     def _claim(self, run_id: str, shard_index: int | None) -> Claim | None:
         lease = self.settings.lease_seconds
-        wanted: list[tuple[str, int | None]] = [(run_id, shard_index)]
+        claims: list[tuple[str, int | None]] = [(run_id, shard_index)]
         if self.turns is not None and shard_index is not None:
-            wanted = self.turns.order(self.db, self.name, run_id, shard_index)
-        for one, index in wanted:
-            claim = shards.claim(self.db, one, self.name, lease, index)
+            claims = self.turns.order(self.db, self.name, run_id, shard_index)
+        for run, index in claims:
+            claim = shards.claim(self.db, run, self.name, lease, index)
             if claim is not None:
                 return claim
         return None
@@ -282,7 +282,7 @@ class Workbench:
         from transexplain.explaining import Stopped
 
         caution, plan = claim.caution, self.plan(claim.run_id)
-        failed = {one.item_id for one in result.failures if one.kind in _OF_THE_PROCESS}
+        failed = {failure.item_id for failure in result.failures if failure.kind in _OF_THE_PROCESS}
         if not failed or caution.accused or plan.task == "imported":
             return result
         kinds = failure_kinds(self.db, claim.run_id)

@@ -90,9 +90,9 @@ class Device:
         begun, last = time.monotonic(), self._pace
         watch.begins(last[1] if last is not None and last[0] == watch.run else None)
         try:
-            made = call(watch)
+            result = call(watch)
             self._pace = watch.run, (time.monotonic() - begun) / max(1, watch.items)
-            return made
+            return result
         finally:
             self._change(ahead=0)
 

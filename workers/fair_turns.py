@@ -23,12 +23,12 @@ _STAY = 4
 _MOMENT = 0.5
 
 
-def lacks(runs_: Sequence[Contender]) -> dict[str, float]:
+def lacks(contenders: Sequence[Contender]) -> dict[str, float]:
     """How many shards each run is below its quota, of those that are below it; never empty."""
-    total = sum(one.others for one in runs_) + 1
-    weight = sum(one.place.share for one in runs_)
-    found = {one.run_id: total * one.place.share / weight - one.others for one in runs_}
-    return {run_id: lack for run_id, lack in found.items() if lack > 0}
+    total = sum(run.others for run in contenders) + 1
+    weight = sum(run.place.share for run in contenders)
+    gains = {run.run_id: total * run.place.share / weight - run.others for run in contenders}
+    return {run_id: lack for run_id, lack in gains.items() if lack > 0}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,20 +60,20 @@ class FairTurns:
         served = self._served(db, waiting)
         with self._lock:
             chosen = self._ordered(served)
-        found: list[tuple[str, int | None]] = []
-        for one in chosen:
-            found += [(one, shard_index), (one, None)] if one == run_id else [(one, None)]
-        return found
+        order: list[tuple[str, int | None]] = []
+        for run in chosen:
+            order += [(run, shard_index), (run, None)] if run == run_id else [(run, None)]
+        return order
 
     def any_waits(self, db: Database, worker: str) -> bool:
         """Whether a shard waits that this worker could take now."""
         return bool(self._served(db, queueing.contenders(db, worker)))
 
     def _served(self, db: Database, waiting: Iterable[Contender]) -> list[Contender]:
-        known = {one.run_id: self._plan(db, one.run_id) for one in waiting}
+        known = {run.run_id: self._plan(db, run.run_id) for run in waiting}
         self._plans = known
         plans = {run_id: plan for run_id, plan in known.items() if plan is not None}
-        return [one for one in waiting if one.run_id in plans and self.serves(plans[one.run_id])]
+        return [run for run in waiting if run.run_id in plans and self.serves(plans[run.run_id])]
 
     def _plan(self, db: Database, run_id: str) -> AuditPlan | None:
         if run_id not in self._plans:
@@ -87,9 +87,9 @@ class FairTurns:
         """Ids of runs; the first is taken to be served, the others stand by."""
         if not waiting:
             return []
-        highest = max(one.place.priority for one in waiting)
-        first = self._turn(lacks([one for one in waiting if one.place.priority == highest]))
-        rest = [one.run_id for one in waiting if one.run_id != first]
+        highest = max(run.place.priority for run in waiting)
+        first = self._turn(lacks([run for run in waiting if run.place.priority == highest]))
+        rest = [run.run_id for run in waiting if run.run_id != first]
         return [first, *rest]
 
     def _turn(self, lacking: dict[str, float]) -> str:

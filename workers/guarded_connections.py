@@ -76,7 +76,7 @@ class _Mending:
         if "WRONGTYPE" not in str(error):
             raise error
         client = StrictRedis(connection_pool=self.connection_pool)
-        for key in {one for one in keys if str(one).startswith(self.global_keyprefix)}:
+        for key in set(filter(lambda name: str(name).startswith(self.global_keyprefix), keys)):
             name = str(key)[len(self.global_keyprefix) :]
             held = bytes_to_str(client.type(key))
             if held not in ("none", _type_of(name)):
@@ -98,7 +98,7 @@ class _RedisPipeline(_Mending, redis.PrefixedRedisPipeline):  # type: ignore[mis
         try:
             return super().execute(raise_on_error)
         except ResponseError as error:
-            self.mend(error, (one for args, _ in commands for one in args))
+            self.mend(error, (part for args, _ in commands for part in args))
         for args, options in commands:
             self.pipeline_execute_command(*args, **options)
         return super().execute(raise_on_error)

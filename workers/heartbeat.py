@@ -48,8 +48,8 @@ def free_dead(db: Database, run_id: str | None = None) -> int:
     counts as alive: its leases end by themselves.
     """
     mine = re.compile(rf"{re.escape(_here())}:(\d+):")
-    found = {int(one[1]) for name in shards.holders(db, run_id) if (one := mine.match(name))}
-    return sum(shards.expire(db, run_id, worker_prefix(pid)) for pid in found if not _lives(pid))
+    pids = {int(match[1]) for name in shards.holders(db, run_id) if (match := mine.match(name))}
+    return sum(shards.expire(db, run_id, worker_prefix(pid)) for pid in pids if not _lives(pid))
 
 
 def _here() -> str:

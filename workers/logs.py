@@ -80,11 +80,11 @@ def carried() -> Carried:
     return Carried(_process.form, known())
 
 
-def join(given: Carried) -> None:
+def join(fields: Carried) -> None:
     """Log as the process that gave this: in its form, with its fields."""
-    if given.form is not None:
-        configure(given.form)
-    for_process(**given.fields)
+    if fields.form is not None:
+        configure(fields.form)
+    for_process(**fields.fields)
 
 
 def last_line(message: str) -> str | None:
@@ -131,8 +131,8 @@ def _add_fields(record: logging.LogRecord) -> bool:
 def _of_task(record: logging.LogRecord) -> dict[str, Any]:
     """Run and shard of a line of Celery's own about a task."""
     data = getattr(record, "data", None)
-    found = _ARGUMENTS.fullmatch(str(data.get("args"))) if isinstance(data, dict) else None
-    return {"run": found[1], "shard": int(found[2])} if found else {}
+    arguments = _ARGUMENTS.fullmatch(str(data.get("args"))) if isinstance(data, dict) else None
+    return {"run": arguments[1], "shard": int(arguments[2])} if arguments else {}
 
 
 def _json() -> logging.Formatter:

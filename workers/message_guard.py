@@ -347,8 +347,8 @@ def read_control(
     if headers.get("compression") is not None:
         return Refusal(reason="compressed", detail="remote control never is")
     if (content_type, content_encoding) != (JSON, UTF_8):
-        found = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
-        return Refusal(reason="content-type", detail=found)
+        coding = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
+        return Refusal(reason="content-type", detail=coding)
     is_command = name.endswith(_MAILBOX) and ".reply." not in name
     try:
         content: Any = msgspec.json.decode(body, type=_Command if is_command else _Content)

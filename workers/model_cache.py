@@ -62,8 +62,8 @@ class ModelCache:
         self._held[key] = (model, size_of(model))
         self._held.move_to_end(key)
         budget = self._budget(key.device)
-        for other in [one for one in self._held if one.device == key.device and one != key]:
-            if sum(size for one, (_, size) in self._held.items() if one.device == key.device) > (
+        for other in [held for held in self._held if held.device == key.device and held != key]:
+            if sum(size for held, (_, size) in self._held.items() if held.device == key.device) > (
                 budget
             ):
                 del self._held[other]
@@ -122,8 +122,10 @@ class ModelCache:
 
 def size_of(model: "LoadedModel") -> int:
     """Bytes of the parameters and buffers of a model; tied ones count once."""
-    tensors = {id(one): one for one in (*model.module.parameters(), *model.module.buffers())}
-    return sum(one.numel() * one.element_size() for one in tensors.values())
+    tensors = {
+        id(tensor): tensor for tensor in (*model.module.parameters(), *model.module.buffers())
+    }
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def _memory_of(device: str) -> int:
@@ -133,7 +135,7 @@ def _memory_of(device: str) -> int:
     if device == SPREAD or device.startswith("cuda"):
         all_cards = range(torch.cuda.device_count())
         places = all_cards if device == SPREAD else (device,)
-        return sum(int(torch.cuda.get_device_properties(one).total_memory) for one in places)
+        return sum(int(torch.cuda.get_device_properties(place).total_memory) for place in places)
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
     return min(host, int(limit)) if limit.isdecimal() else host

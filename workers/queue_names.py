@@ -30,4 +30,6 @@ def queues_for(
     As it stands by default: every queue there is.
     """
     classes = ("gpu", "cpu") if kind == "gpu" else ("cpu",)
-    return [f"{settings.queue}.{modality}.{one}" for one in classes for modality in modalities]
+    return [
+        f"{settings.queue}.{modality}.{device}" for device in classes for modality in modalities
+    ]

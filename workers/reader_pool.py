@@ -176,11 +176,11 @@ class _Reader(threading.Thread):
             if not task.future.set_running_or_notify_cancel():
                 continue
             try:
-                found = task.context.run(self._traced, task)
+                answer = task.context.run(self._traced, task)
             except BaseException as error:  # noqa: BLE001 - raised where the part is wanted
                 task.future.set_exception(error)
             else:
-                task.future.set_result(found)
+                task.future.set_result(answer)
         self.end()
 
     def end(self) -> None:
@@ -206,8 +206,8 @@ class _Reader(threading.Thread):
             self._pipe.send(("part", task.key, content))
             kind, *rest = self._heard(self._deadline)
             if kind == "done":
-                found: list[Entry] = self._arrays.received(*rest)
-                return found
+                entries: list[Entry] = self._arrays.received(*rest)
+                return entries
         except (EOFError, OSError, _HungError) as error:
             hung = f"it hung, no progress within {self._deadline:g} seconds"
             how = self._buried()

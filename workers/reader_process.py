@@ -58,18 +58,18 @@ class Sender:
 
         document, buffers = packed(entries)
         raw = [buffer.raw() for buffer in buffers]
-        sizes = [one.nbytes for one in raw]
+        sizes = [array.nbytes for array in raw]
         if not raw or not hasattr(os, "memfd_create"):
             self._connection.send(("done", document, sizes, None))
-            for one in raw:
-                self._connection.send_bytes(one)
+            for array in raw:
+                self._connection.send_bytes(array)
             return
         places = list(_places(sizes))
         number, dropped = self._chosen(places[-1][1])
         fresh = number not in self._held
         descriptor = self._open(number, places[-1][1]) if fresh else self._held[number][0]
-        for (begin, _), one in zip(places, raw, strict=True):
-            left, at = one, begin
+        for (begin, _), array in zip(places, raw, strict=True):
+            left, at = array, begin
             while left:
                 wrote = os.pwrite(descriptor, left, at)
                 left, at = left[wrote:], at + wrote
@@ -79,12 +79,12 @@ class Sender:
 
     def _chosen(self, size: int) -> tuple[int, list[int]]:
         """The number of memory of at least `size` bytes, and those that are given up."""
-        by_size = sorted(self._free, key=lambda one: self._held[one][1])
-        chosen = next((one for one in by_size if self._held[one][1] >= size), None)
-        others = [one for one in by_size if one != chosen]
+        by_size = sorted(self._free, key=lambda name: self._held[name][1])
+        chosen = next((name for name in by_size if self._held[name][1] >= size), None)
+        others = [name for name in by_size if name != chosen]
         dropped = others if chosen is None else others[:-_SPARE]
-        for one in dropped:
-            os.close(self._held.pop(one)[0])
+        for name in dropped:
+            os.close(self._held.pop(name)[0])
         self._free.difference_update([chosen, *dropped])
         if chosen is None:
             chosen, self._next = self._next, self._next + 1
@@ -118,8 +118,8 @@ class Receiver:
         if memory is None:
             return unpacked(document, [bytearray(self._connection.recv_bytes()) for _ in sizes])
         number, fresh, dropped = memory
-        for one in dropped:
-            del self._maps[one]
+        for name in dropped:
+            del self._maps[name]
         places = list(_places(sizes))
         if fresh:
             descriptor = reduction.recv_handle(self._connection)
@@ -185,11 +185,11 @@ def serve(
             part, free, known = content
             sender.released(free)
             with logs.fields(**known):
-                found = _answer(jobs[key], part, hand)
-            if isinstance(found, Exception):
-                connection.send(("failed", found))
+                answer = _answer(jobs[key], part, hand)
+            if isinstance(answer, Exception):
+                connection.send(("failed", answer))
             else:
-                sender.send(found)
+                sender.send(answer)
             faulthandler.cancel_dump_traceback_later()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody asks any more
@@ -247,8 +247,8 @@ def context() -> Any:
     """How processes are begun: never by a fork of this one, which has threads and maybe a card."""
     if "forkserver" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
         return multiprocessing.get_context("spawn")
-    made = multiprocessing.get_context("forkserver")
+    processes = multiprocessing.get_context("forkserver")
     # what takes seconds to import is imported once, by the process that all others come from
     heavy = ["transexplain.explaining.reading", "transformers.tokenization_utils_base"]
-    made.set_forkserver_preload([*heavy, __name__])
-    return made
+    processes.set_forkserver_preload([*heavy, __name__])
+    return processes

@@ -50,8 +50,8 @@ def prepare(
 
     guard = guard_of(plan)
     with _without_text(guard):
-        given = guard.read(items) if guard is not None and items is not None else items
-        stages = StagedShard(plan, shard, model, caution=caution, items=given)
+        readable = guard.read(items) if guard is not None and items is not None else items
+        stages = StagedShard(plan, shard, model, caution=caution, items=readable)
         try:
             stages.prepare()
         except BaseException:

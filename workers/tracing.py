@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of a shard, from its claim to its commit; nothing at all unless asked for.
+"""OpenTelemetry spans of a shard, from its claim to its commit; off until the environment asks.
 
 The standard variables ask: an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`, or `..._TRACES_ENDPOINT`)
 switches tracing on, `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` keep it off. Spans go
@@ -38,7 +38,7 @@ def is_wanted(variables: Mapping[str, str]) -> bool:
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporters = variables.get("OTEL_TRACES_EXPORTER") or "otlp"
-    by_otlp = "otlp" in (one.strip() for one in exporters.split(","))
+    by_otlp = "otlp" in (exporter.strip() for exporter in exporters.split(","))
     return by_otlp and any(variables.get(name) for name in _ENDPOINTS)
 
 
@@ -46,7 +46,7 @@ def is_wanted(variables: Mapping[str, str]) -> bool:
 class _Tracing:
     """What this process has of it, made at the first span."""
 
-    asked: bool = False
+    begun: bool = False
     tracer: "Tracer | None" = None
     provider: "TracerProvider | None" = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,10 +54,10 @@ class _Tracing:
     def begin(self) -> "Tracer | None":
         """Make it where it is wanted; without the packages there is a warning and no trace."""
         with self.lock:
-            if not self.asked:
+            if not self.begun:
                 if is_wanted(os.environ):
                     self._make()
-                self.asked = True
+                self.begun = True
             return self.tracer
 
     def _make(self) -> None:
@@ -84,7 +84,7 @@ _tracing = _Tracing()
 
 
 def _tracer() -> "Tracer | None":
-    return _tracing.tracer if _tracing.asked else _tracing.begin()
+    return _tracing.tracer if _tracing.begun else _tracing.begin()
 
 
 def is_on() -> bool:
@@ -115,18 +115,18 @@ def _span(tracer: "Tracer", name: str, known: Mapping[str, Any]) -> Iterator[Non
         attributes=_attributes(known),
         record_exception=False,  # its message may quote an item
         set_status_on_exception=False,
-    ) as one:
+    ) as current:
         try:
             yield
         except BaseException:
-            _fail(one)
+            _fail(current)
             raise
 
 
-def _fail(one: "Span") -> None:
+def _fail(current: "Span") -> None:
     from opentelemetry.trace import StatusCode
 
-    one.set_status(StatusCode.ERROR)
+    current.set_status(StatusCode.ERROR)
 
 
 def note(**known: Any) -> None:

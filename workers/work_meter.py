@@ -149,11 +149,11 @@ class WorkMeter:
 
 def in_hand(cells: Iterable[Sequence[float]]) -> int:
     """Items that are explained and not saved yet, of all these meters."""
-    return round(sum(one[_IN_HAND] for one in cells))
+    return round(sum(cell[_IN_HAND] for cell in cells))
 
 
 def checks(cells: Sequence[Sequence[float]]) -> tuple[int, float]:
     """Passes of checks, and their share of the time that was spent computing, 0 to 1."""
-    seconds = [sum(one[place] for one in cells) for place in (_EXPLAINING, _CHECKING)]
-    passes = round(sum(one[_CHECKS] for one in cells))
+    seconds = [sum(cell[place] for cell in cells) for place in (_EXPLAINING, _CHECKING)]
+    passes = round(sum(cell[_CHECKS] for cell in cells))
     return passes, seconds[1] / sum(seconds) if any(seconds) else 0.0

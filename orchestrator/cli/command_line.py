@@ -59,38 +59,40 @@ def _loaded(name: str) -> Any:
 
 def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb whose parameters that stand for several options are replaced by these."""
-    own = inspect.signature(verb, eval_str=True)
-    found = {
-        one.name: mark
-        for one in own.parameters.values()
-        for mark in getattr(one.annotation, "__metadata__", ())
+    signature = inspect.signature(verb, eval_str=True)
+    marks = {
+        parameter.name: mark
+        for parameter in signature.parameters.values()
+        for mark in getattr(parameter.annotation, "__metadata__", ())
         if isinstance(mark, SpecOptions | OutputOptions | LiveOptions | ExecutorOptions)
     }
-    if not found:
+    if not marks:
         return verb
-    options = {name: mark.options() for name, mark in found.items()}
+    options = {name: mark.options() for name, mark in marks.items()}
 
-    def with_options(**given: Any) -> None:
+    def with_options(**chosen: Any) -> None:
         values = {
-            name: found[name].value({option: given.pop(option) for option in options[name]})
-            for name in found
+            name: marks[name].value({option: chosen.pop(option) for option in options[name]})
+            for name in marks
         }
-        verb(**given, **values)
+        verb(**chosen, **values)
 
     parameters: list[Parameter] = []
-    for one in own.parameters.values():
+    for parameter in signature.parameters.values():
         parameters += (
             [
-                Parameter(name, one.kind, default=None, annotation=mark)
-                for name, mark in options[one.name].items()
+                Parameter(name, parameter.kind, default=None, annotation=mark)
+                for name, mark in options[parameter.name].items()
             ]
-            if one.name in found
-            else [one]
+            if parameter.name in marks
+            else [parameter]
         )
     # typer reads all three
     with_options.__doc__ = verb.__doc__
-    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return with_options
 
 
@@ -98,8 +100,8 @@ def _not_loaded() -> None:
     """Stands for a verb until it is used."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(shown: bool) -> None:
+    if shown:
         from transexplain.version import __version__
 
         typer.echo(__version__)

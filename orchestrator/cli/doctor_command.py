@@ -47,7 +47,7 @@ def doctor(  # noqa: PLR0913 - the options of a command line
     """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""
     from transexplain.errors import ConfigurationError
 
-    named = [one for one in (source, model) if one is not None]
+    named = [name for name in (source, model) if name is not None]
     if len(named) != 1:
         raise ConfigurationError("name one model: transexplain doctor --model MODEL")
     require_local_model(named[0])
@@ -56,12 +56,12 @@ def doctor(  # noqa: PLR0913 - the options of a command line
 
     loaded = load_model(named[0], dtype=dtype, device=device)
     item = None if data is None else _first_item(loaded, data)
-    found = examine(loaded, item, method, at, trace=trace, **parameters(param))
+    diagnosis = examine(loaded, item, method, at, trace=trace, **parameters(param))
     if json_:
-        typer.echo(json.dumps(found.document(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(diagnosis.document(), indent=2, ensure_ascii=False))
     else:
-        _print(found)
-    if found.verdict != "covered":
+        _print(diagnosis)
+    if diagnosis.verdict != "covered":
         raise typer.Exit(1)
 
 
@@ -90,25 +90,30 @@ def _first_item(model: "LoadedModel", source: str) -> Any:
     return first
 
 
-def _print(found: "Diagnosis") -> None:
+def _print(diagnosis: "Diagnosis") -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
-    ref = found.model
+    ref = diagnosis.model
     console.print(
-        f"{ref.source}: {ref.modality}, {ref.dtype} on {ref.device}; {found.method} at "
-        f"{found.at!r}, {found.positions} positions, class {found.target!r}",
+        f"{ref.source}: {ref.modality}, {ref.dtype} on {ref.device}; {diagnosis.method} at "
+        f"{diagnosis.at!r}, {diagnosis.positions} positions, class {diagnosis.target!r}",
         soft_wrap=True,
     )
-    console.print(_operators(found))
-    for line in (*_ledger(found), *_cost(found), *_tracing(found), *_batches(found)):
+    console.print(_operators(diagnosis))
+    for line in (
+        *_ledger(diagnosis),
+        *_cost(diagnosis),
+        *_tracing(diagnosis),
+        *_batches(diagnosis),
+    ):
         console.print(line, soft_wrap=True)
-    _print_uncovered(console, found)
-    good = found.verdict == "covered"
-    console.print(f"verdict: {found.verdict}", style="bold green" if good else "bold red")
+    _print_uncovered(console, diagnosis)
+    good = diagnosis.verdict == "covered"
+    console.print(f"verdict: {diagnosis.verdict}", style="bold green" if good else "bold red")
 
 
-def _operators(found: "Diagnosis") -> "Table":
+def _operators(diagnosis: "Diagnosis") -> "Table":
     from rich import box
     from rich.table import Table
 
@@ -117,8 +122,8 @@ def _operators(found: "Diagnosis") -> "Table":
     table.add_column("rule", overflow="fold")
     for name in ("times", "constants", "rules", "ms"):
         table.add_column(name, justify="right", no_wrap=True)
-    measured = found.ledger is not None
-    for use in found.operators:
+    measured = diagnosis.ledger is not None
+    for use in diagnosis.operators:
         booked = (use.embeddings + use.biases, use.rules)
         table.add_row(
             use.name,
@@ -130,23 +135,23 @@ def _operators(found: "Diagnosis") -> "Table":
     return table
 
 
-def _ledger(found: "Diagnosis") -> Iterator[str]:
-    ledger = found.ledger
+def _ledger(diagnosis: "Diagnosis") -> Iterator[str]:
+    ledger = diagnosis.ledger
     if ledger is not None:
-        yield ledger_line(ledger, str(found.unit))
+        yield ledger_line(ledger, str(diagnosis.unit))
         judged = {
-            True: f"within {found.gap_tolerance:.0e}" if found.gap_tolerance else "",
-            False: f"above {found.gap_tolerance or 0:.0e}: it does not close",
+            True: f"within {diagnosis.gap_tolerance:.0e}" if diagnosis.gap_tolerance else "",
+            False: f"above {diagnosis.gap_tolerance or 0:.0e}: it does not close",
             None: "measured only, in half precision",
-        }[found.closes]
+        }[diagnosis.closes]
         yield f"gap {ledger.gap:+.1e}, {ledger.relative_gap:.1e} of the sum of |terms|: {judged}"
-    if found.logits_difference is not None:
-        exact = "identical to" if found.logits_difference == 0 else "differ from"
-        yield f"logits {exact} the untouched model's (at most {found.logits_difference:.1e})"
+    if diagnosis.logits_difference is not None:
+        exact = "identical to" if diagnosis.logits_difference == 0 else "differ from"
+        yield f"logits {exact} the untouched model's (at most {diagnosis.logits_difference:.1e})"
 
 
-def _cost(found: "Diagnosis") -> Iterator[str]:
-    timing = found.timing
+def _cost(diagnosis: "Diagnosis") -> Iterator[str]:
+    timing = diagnosis.timing
     if timing is None:
         return
     peak = timing.peak_bytes
@@ -158,8 +163,8 @@ def _cost(found: "Diagnosis") -> Iterator[str]:
     yield f"kept for the backward pass: {timing.graph_bytes / 2**20:.1f} MiB; device peak: {device}"
 
 
-def _tracing(found: "Diagnosis") -> Iterator[str]:
-    tracing = found.tracing
+def _tracing(diagnosis: "Diagnosis") -> Iterator[str]:
+    tracing = diagnosis.tracing
     if tracing is None:
         return
     if tracing.operators is None or tracing.replay is None:
@@ -172,12 +177,12 @@ def _tracing(found: "Diagnosis") -> Iterator[str]:
     )
 
 
-def _batches(found: "Diagnosis") -> Iterator[str]:
-    invariance = found.invariance
+def _batches(diagnosis: "Diagnosis") -> Iterator[str]:
+    invariance = diagnosis.invariance
     neighbours = f"on neighbours: {_dependence(invariance.batch, invariance.batch_difference)}"
     padding = f"; on padding: {_dependence(invariance.padding, invariance.padding_difference)}"
-    shown = padding if found.model.modality != "image" else ""
-    yield f"logits depend {neighbours}{shown}. Batches: {found.batching}"
+    shown = padding if diagnosis.model.modality != "image" else ""
+    yield f"logits depend {neighbours}{shown}. Batches: {diagnosis.batching}"
 
 
 def _dependence(invariant: bool | None, difference: float | None) -> str:
@@ -186,24 +191,24 @@ def _dependence(invariant: bool | None, difference: float | None) -> str:
     return f"{'no' if invariant else 'yes'} ({difference:.1e} of the largest logit)"
 
 
-def _print_uncovered(console: "Console", found: "Diagnosis") -> None:
+def _print_uncovered(console: "Console", diagnosis: "Diagnosis") -> None:
     """One line per place in the code, however many layers run through it."""
     places: dict[tuple[str, str, str], list[str]] = {}
     times: dict[tuple[str, str, str], int] = {}
-    for one in found.uncovered:
-        place, _, module = one.where.partition(" (")
-        key = (one.operator, place, one.why)
+    for uncovered in diagnosis.uncovered:
+        place, _, module = uncovered.where.partition(" (")
+        key = (uncovered.operator, place, uncovered.why)
         places.setdefault(key, []).append(module.removesuffix(")"))
-        times[key] = times.get(key, 0) + one.count
+        times[key] = times.get(key, 0) + uncovered.count
     for (operator, place, why), modules in places.items():
         more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
         named = f", {modules[0]}{more}" if modules[0] else ""
         count = times[(operator, place, why)]
         console.print(f"not covered: {operator}, {count} x, {place}{named}: {why}", soft_wrap=True)
-    if not found.uncovered:
+    if not diagnosis.uncovered:
         return
-    if found.remedies:
-        console.print(f"methods that need no rule for it: {', '.join(found.remedies)}")
+    if diagnosis.remedies:
+        console.print(f"methods that need no rule for it: {', '.join(diagnosis.remedies)}")
     else:
         console.print(
             "remedy: report the operators above, or write them with operators that have a rule",

@@ -114,10 +114,10 @@ def explain(  # noqa: PLR0913 - the options of a command line
     json_: opt.AsJson = False,
 ) -> None:
     """Explain one text, picture, graph or pair, or what a language model goes on with."""
-    form, given = _checked(model, method, output, as_json=json_), parameters(param)
+    form, params = _checked(model, method, output, as_json=json_), parameters(param)
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
     blend, long = {"alpha": alpha, "solid": solid}, long | _floors(threshold, method)
-    spec = MethodSpec(name=method, params={**given, **({"at": at} if at else {})})
+    spec = MethodSpec(name=method, params={**params, **({"at": at} if at else {})})
     if text is not None or _is_two_towers(model):
         _refuse_classifiers_options(method, second, long)
         return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
@@ -126,10 +126,10 @@ def explain(  # noqa: PLR0913 - the options of a command line
         return _answers_shown(language, item, spec, target, per, value, form, output, palette)
     content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
     if method == "all":
-        return _compare(loaded, content, target, given, form, output, palette)
-    found = te.explain(loaded, [content], spec, target or ["predicted"], **long)
-    _print_answer(loaded, content, found, long, form)
-    return show(content, found, form, output, palette=palette, blend=blend)
+        return _compare(loaded, content, target, params, form, output, palette)
+    attributions = te.explain(loaded, [content], spec, target or ["predicted"], **long)
+    _print_answer(loaded, content, attributions, long, form)
+    return show(content, attributions, form, output, palette=palette, blend=blend)
 
 
 def _is_two_towers(source: str) -> bool:
@@ -158,8 +158,8 @@ def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
         )
     model = te.load_two_towers(source, device=device)
     content = _picture(item)
-    wanted: Any = (target or ["similarity"])[0]
-    (pair,) = te.explain_similarity(model, (content, text), spec, wanted)
+    single_target: Any = (target or ["similarity"])[0]
+    (pair,) = te.explain_similarity(model, (content, text), spec, single_target)
     if form in ("json", "html"):
         return show(content, [pair], form, output, palette=palette, blend=blend)
     if form == "terminal":
@@ -180,9 +180,9 @@ def _answers_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
     palette: str,
 ) -> None:
     """Explain what a language model goes on with."""
-    wanted = target or ["next"]
-    found = te.explain_answers(model, _stdin_or(item), spec, wanted, per=per, value=value)
-    return show(item, found, form, output, palette=palette, blend={})
+    targets = target or ["next"]
+    attributions = te.explain_answers(model, _stdin_or(item), spec, targets, per=per, value=value)
+    return show(item, attributions, form, output, palette=palette, blend={})
 
 
 def _language_model(source: str, device: str) -> "LanguageModel | None":
@@ -201,25 +201,25 @@ def _refuse_classifiers_options(method: str, second: str | None, long: Mapping[s
         )
 
 
-def _floors(given: list[str] | None, method: str) -> dict[str, Any]:
+def _floors(options: list[str] | None, method: str) -> dict[str, Any]:
     """`thresholds`, where they are given: a number for all labels, or a number by label.
 
     Raises ConfigurationError for anything else.
     """
-    if given and method == "all":
+    if options and method == "all":
         raise ConfigurationError("--threshold decides what is predicted; give one --method")
-    found: dict[str, float] = {}
-    for one in given or ():
-        name, _, number = one.rpartition("=")
+    floors: dict[str, float] = {}
+    for option in options or ():
+        name, _, number = option.rpartition("=")
         try:
-            found[name] = float(number)
+            floors[name] = float(number)
         except ValueError:
             raise ConfigurationError(
-                f"--threshold {one!r} is neither a probability, 0.3, nor LABEL=0.3"
+                f"--threshold {option!r} is neither a probability, 0.3, nor LABEL=0.3"
             ) from None
-    if "" in found and len(found) > 1:
+    if "" in floors and len(floors) > 1:
         raise ConfigurationError("--threshold is one probability for all labels, or LABEL=0.3 each")
-    return {"thresholds": found.get("", found)} if found else {}
+    return {"thresholds": floors.get("", floors)} if floors else {}
 
 
 def _stdin_or(item: str) -> str:
@@ -247,17 +247,17 @@ def _compare(
     model: "LoadedModel",
     content: Any,
     targets: list[str] | None,
-    given: dict[str, Any],
+    params: dict[str, Any],
     form: str,
     output: Path | None,
     palette: str,
 ) -> None:
 
-    found = compared(model, content, targets, given)
+    comparisons = compared(model, content, targets, params)
     if form == "terminal":
-        print_all(found, palette)
+        print_all(comparisons, palette)
     else:
-        emit(write(found, content, output, palette), output)
+        emit(write(comparisons, content, output, palette), output)
 
 
 def _content(model: "LoadedModel", item: str) -> Any:
@@ -315,7 +315,7 @@ _CLASSES = 5  #: that are named with their probability
 def _print_answer(
     model: "LoadedModel",
     content: Any,
-    found: "list[Attribution]",
+    attributions: "list[Attribution]",
     options: Mapping[str, Any],
     form: Form,
 ) -> None:
@@ -326,13 +326,13 @@ def _print_answer(
     from rich.console import Console
     from rich.text import Text
 
-    if not found:
+    if not attributions:
         typer.echo("nothing is predicted; --target names a label or a span")
     if model.ref.head in AT_POSITIONS:
         return
     classes: list[Attribution] = te.explain(model, [content], "random", "all", **options)
     alone = 1 / (1 + np.exp(-classes[0].logit))
-    shares = np.array([one.probabilities.get(one.class_name, alone) for one in classes])
+    shares = np.array([entry.probabilities.get(entry.class_name, alone) for entry in classes])
     order = np.argsort(-shares, kind="stable")[:_CLASSES]
     named = ", ".join(f"{classes[index].class_name} {shares[index]:.1%}" for index in order)
     more = f" and {len(classes) - _CLASSES:,} more classes" if len(classes) > _CLASSES else ""

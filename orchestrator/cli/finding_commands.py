@@ -54,49 +54,49 @@ def compare(
 
     with opt.open_store(opt.settings_with(db)) as store:
         before = run_a if run_a != _PREVIOUS else _before(store, run_b)
-        found = compare_runs(store, before, run_b, force=force)
+        drift = compare_runs(store, before, run_b, force=force)
     if json_:
-        typer.echo(render_json(found), nl=False)
+        typer.echo(render_json(drift), nl=False)
         return
-    _print(found)
-    finish.write_comparison(found, report_dir)
+    _print(drift)
+    finish.write_comparison(drift, report_dir)
 
 
 def _before(store: "Database", run_id: str) -> str:
     """The earlier run that this one names."""
     from transexplain.store import runs
 
-    found = runs.get(store, run_id)
-    if found.previous is None:
+    run = runs.get(store, run_id)
+    if run.previous is None:
         raise ConfigurationError(
-            f"run {found.id} does not name a run before it; give the id of one in place of "
+            f"run {run.id} does not name a run before it; give the id of one in place of "
             "`previous`, or make runs with `transexplain run --previous RUN`"
         )
-    return found.previous
+    return run.previous
 
 
-def _print(found: "DriftSummary") -> None:
+def _print(drift: "DriftSummary") -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(_pairs(found))
-    if found.groups is not None and found.groups.rates:
-        console.print(_rates(found.groups.rates))
-    if found.groups is not None and found.groups.verdicts:
-        console.print(_verdicts(found.groups.verdicts))
-    if found.predictions.answers is not None and found.predictions.answers.groups:
-        console.print(_answers(found.predictions.answers))
-    console.print(_classes(found))
-    for table in _groups(found):
+    console.print(_pairs(drift))
+    if drift.groups is not None and drift.groups.rates:
+        console.print(_rates(drift.groups.rates))
+    if drift.groups is not None and drift.groups.verdicts:
+        console.print(_verdicts(drift.groups.verdicts))
+    if drift.predictions.answers is not None and drift.predictions.answers.groups:
+        console.print(_answers(drift.predictions.answers))
+    console.print(_classes(drift))
+    for table in _groups(drift):
         console.print(table)
-    left = len(found.groups.shifts) - _ROWS if found.groups else 0
+    left = len(drift.groups.shifts) - _ROWS if drift.groups else 0
     if left > 0:
         console.print(f"{left} more rows are in the report")
 
 
-def _pairs(found: "DriftSummary") -> str:
+def _pairs(drift: "DriftSummary") -> str:
     """The number of compared items, and why others are left out."""
-    predictions = found.predictions
+    predictions = drift.predictions
     left = (
         (predictions.other_content, "left out: other content under the same id"),
         (predictions.unknown_content, "left out: contents not stored, so not compared"),
@@ -121,18 +121,18 @@ def _rates(rows: "Sequence[RateChange]") -> "Table":
         table.add_column(name, justify="right")
     table.add_column("")
     states = {"outside": "changed", "inside": "unchanged", "open": "open"}
-    for one in sorted(rows, key=lambda row: -abs(row.measure.value))[:_ROWS]:
-        low, high = one.measure.interval or (None, None)
+    for row in sorted(rows, key=lambda row: -abs(row.measure.value))[:_ROWS]:
+        low, high = row.measure.interval or (None, None)
         interval = "-" if low is None or high is None else f"{100 * low:+.1f} to {100 * high:+.1f}"
         table.add_row(
-            Text(one.group),
-            Text(one.prediction),
-            f"{one.items:,}",
-            *(f"{100 * share:.1f} %" for share in (one.before, one.after)),
-            f"{100 * one.measure.value:+.1f}",
+            Text(row.group),
+            Text(row.prediction),
+            f"{row.items:,}",
+            *(f"{100 * share:.1f} %" for share in (row.before, row.after)),
+            f"{100 * row.measure.value:+.1f}",
             interval,
-            states[one.measure.state],
-            style="bold yellow" if one.measure.state == "outside" else None,
+            states[row.measure.state],
+            style="bold yellow" if row.measure.state == "outside" else None,
         )
     return table
 
@@ -144,12 +144,12 @@ def _verdicts(rows: "Sequence[VerdictChange]") -> "Table":
     table = Table(
         *("group", "the mention", "outcomes"), title="verdicts of either run", title_justify="left"
     )
-    for one in rows[:_ROWS]:
+    for row in rows[:_ROWS]:
         table.add_row(
-            Text(one.group),
-            _moved(one.mention_before, one.mention_after),
-            _moved(one.outcome_before, one.outcome_after),
-            style="bold yellow" if one.changed else None,
+            Text(row.group),
+            _moved(row.mention_before, row.mention_after),
+            _moved(row.outcome_before, row.outcome_after),
+            style="bold yellow" if row.changed else None,
         )
     return table
 
@@ -162,47 +162,49 @@ def _answers(answers: "AnswerChanges") -> "Table":
     table = Table("group", title="answers", title_justify="left")
     for name in ("prompts", "another answer", "share", "right before", "after", "of"):
         table.add_column(name, justify="right")
-    for one in answers.groups[:_ROWS]:
-        counts = (one.right_before, one.right_after, one.labelled)
+    for group in answers.groups[:_ROWS]:
+        counts = (group.right_before, group.right_after, group.labelled)
         table.add_row(
-            Text(one.group),
-            f"{one.items:,}",
-            f"{one.changed:,}",
-            f"{100 * one.share:.1f} %",
-            *(f"{count:,}" if one.labelled else "" for count in counts),
+            Text(group.group),
+            f"{group.items:,}",
+            f"{group.changed:,}",
+            f"{100 * group.share:.1f} %",
+            *(f"{count:,}" if group.labelled else "" for count in counts),
         )
     return table
 
 
-def _classes(found: "DriftSummary") -> "Table":
+def _classes(drift: "DriftSummary") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table("target", "class", title="explanations", title_justify="left")
     for name in ("pairs", "logit before", "after", "agreement", "of"):
         table.add_column(name, justify="right")
-    for one in found.changes[:_ROWS]:
+    for change in drift.changes[:_ROWS]:
         table.add_row(
-            Text(one.target),
-            Text(one.class_name),
-            f"{one.items:,}",
-            f"{one.logit_before:+.3f}",
-            f"{one.logit_after:+.3f}",
-            "" if one.agreement is None else f"{one.agreement.mean:.3f}",
-            "" if one.agreement is None else f"{one.agreement.items:,}",
+            Text(change.target),
+            Text(change.class_name),
+            f"{change.items:,}",
+            f"{change.logit_before:+.3f}",
+            f"{change.logit_after:+.3f}",
+            "" if change.agreement is None else f"{change.agreement.mean:.3f}",
+            "" if change.agreement is None else f"{change.agreement.items:,}",
         )
     return table
 
 
-def _groups(found: "DriftSummary") -> "Iterator[Table]":
+def _groups(drift: "DriftSummary") -> "Iterator[Table]":
     """One table per target and class, of the groups that moved most."""
-    if found.groups is None:
+    if drift.groups is None:
         return
     verdicts = {
-        (one.target, one.class_name, one.group): _moved(one.before, one.after)
-        for one in found.groups.transitions
+        (transition.target, transition.class_name, transition.group): _moved(
+            transition.before, transition.after
+        )
+        for transition in drift.groups.transitions
     }
-    shown = sorted(found.groups.shifts, key=lambda row: -abs(row.change))[:_ROWS]
+    shown = sorted(drift.groups.shifts, key=lambda row: -abs(row.change))[:_ROWS]
     for key in dict.fromkeys((row.target, row.class_name) for row in shown):
         rows = [row for row in shown if (row.target, row.class_name) == key]
         yield _of_class(key, rows, [verdicts.get((*key, row.group), "reference") for row in rows])
@@ -220,16 +222,16 @@ def _of_class(
     for name in ("entities", "change", "p", "to reference", "p"):
         table.add_column(name, justify="right")
     table.add_column("by relevance")
-    for one, verdict in zip(rows, verdicts, strict=True):
+    for row, verdict in zip(rows, verdicts, strict=True):
         table.add_row(
-            Text(one.group),
-            f"{one.entities:,}",
-            _number(one.change if one.interval else None, "+.3f"),
-            _number(one.adjusted_p, ".3f"),
-            _number(one.apart, "+.3f"),
-            _number(one.apart_adjusted_p, ".3f"),
+            Text(row.group),
+            f"{row.entities:,}",
+            _number(row.change if row.interval else None, "+.3f"),
+            _number(row.adjusted_p, ".3f"),
+            _number(row.apart, "+.3f"),
+            _number(row.apart_adjusted_p, ".3f"),
             Text(verdict),
-            style="bold yellow" if "difference" in (one.verdict, one.apart_verdict) else None,
+            style="bold yellow" if "difference" in (row.verdict, row.apart_verdict) else None,
         )
     return table
 
@@ -273,8 +275,8 @@ def strategies(
     from transexplain.reports.strategies_report import render_json, strategy_report
 
     with opt.open_store(opt.settings_with(db)) as store:
-        found = discover(store, run_id, target=target, class_name=class_, sample=sample)
-        report = strategy_report(store, found)
+        discovery = discover(store, run_id, target=target, class_name=class_, sample=sample)
+        report = strategy_report(store, discovery)
     if json_:
         typer.echo(render_json(report))
     else:
@@ -308,7 +310,7 @@ def matches(
         run = runs.get(store, run_id)
         if checked is not None:
             _print_precisions(
-                checked_precisions(checked, [one.name for one in run.plan.groups]), json_
+                checked_precisions(checked, [group.name for group in run.plan.groups]), json_
             )
             return
         refuse_damaged(store, run.id)
@@ -337,17 +339,19 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
             "are not stored and nobody can check matches in them. Check those of a run with "
             "store_text: full over a sample of the data (data.sample)"
         )
-    found = (one for one in results.iter_mentions(store, run.id) if _was_matched(run, one))
-    drawn = sampled_mentions(found, sample, seed)
+    mentions = (
+        mention for mention in results.iter_mentions(store, run.id) if _was_matched(run, mention)
+    )
+    drawn = sampled_mentions(mentions, sample, seed)
     if not drawn:
         raise ConfigurationError(
             f"run {run.id} has no matches in texts; name groups with groups.lexicon or data.spans"
         )
-    ids = {one.item_id for one in drawn}
+    ids = {mention.item_id for mention in drawn}
     texts = {
-        one.item_id: one.text
-        for one in results.iter_attributions(store, run.id, item_ids=ids)
-        if one.text is not None
+        attribution.item_id: attribution.text
+        for attribution in results.iter_attributions(store, run.id, item_ids=ids)
+        if attribution.text is not None
     }
     if lost := sorted(ids - texts.keys()):
         raise ConfigurationError(f"the text of item {lost[0]!r} is not in the store")
@@ -364,7 +368,7 @@ def _was_matched(run: "AuditRun", mention: "Mention") -> bool:
     from transexplain.analysis.groups.entity_finder import whole_families
 
     families = whole_families(run.plan)
-    whole = any(mention.group == f"{one}/{mention.surface}" for one in families)
+    whole = any(mention.group == f"{family}/{mention.surface}" for family in families)
     return not whole and mention.end > mention.start
 
 
@@ -372,8 +376,8 @@ def _dropped(store: "Database", run: "AuditRun") -> list[tuple[tuple[str, str], 
     """((group, entity), times left out as ambiguous), the most frequent first."""
     from transexplain.reports.report_section import merged
 
-    found = merged(store, run.id).dropped
-    return sorted(found.items(), key=lambda entry: (-entry[1], entry[0]))
+    dropped = merged(store, run.id).dropped
+    return sorted(dropped.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
 def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
@@ -388,13 +392,13 @@ def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
     ]
 
 
-def _print_precisions(found: list["Precision"], json_: bool) -> None:
+def _print_precisions(precisions: list["Precision"], json_: bool) -> None:
     if json_:
-        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        typer.echo(json.dumps([asdict(precision) for precision in precisions], indent=2))
         return
-    for one in found:
-        low, high = one.interval
+    for precision in precisions:
+        low, high = precision.interval
         typer.echo(
-            f"{one.group}: {one.correct} of {one.checked} are right, precision "
-            f"{one.precision:.3f} (95 % interval {low:.3f} to {high:.3f})"
+            f"{precision.group}: {precision.correct} of {precision.checked} are right, precision "
+            f"{precision.precision:.3f} (95 % interval {low:.3f} to {high:.3f})"
         )

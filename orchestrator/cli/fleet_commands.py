@@ -84,46 +84,46 @@ def size(
     seconds = _seconds_until(by, datetime.now().astimezone())
     with opt.open_store(opt.settings_with(db)) as store:
         left = fleet_size.work_left(store, _class_of(device))
-    found = fleet_size.fleet_size(left, seconds, start=start)
+    workers = fleet_size.fleet_size(left, seconds, start=start)
     if json_:
-        runs = [{**asdict(one), "shard_seconds": one.shard_seconds} for one in left]
-        typer.echo(json.dumps({**asdict(found), "seconds": seconds, "runs": runs}, indent=2))
+        runs = [{**asdict(work), "shard_seconds": work.shard_seconds} for work in left]
+        typer.echo(json.dumps({**asdict(workers), "seconds": seconds, "runs": runs}, indent=2))
     else:
-        for note in found.notes:
+        for note in workers.notes:
             opt.warn(note)
-        typer.echo(found.workers)
-    if not found.in_time:
+        typer.echo(workers.workers)
+    if not workers.in_time:
         raise typer.Exit(_LATE)
 
 
-def _class_of(given: str | None) -> "DeviceClass | None":
+def _class_of(name: str | None) -> "DeviceClass | None":
     from transexplain.types.plans import DeviceClass
 
-    for one in get_args(DeviceClass):
-        if one == given:
-            return one  # type: ignore[no-any-return]
-    if given is None:
+    for device in get_args(DeviceClass):
+        if device == name:
+            return device  # type: ignore[no-any-return]
+    if name is None:
         return None
-    raise ConfigurationError(f"--device-class {given}: known are cpu and gpu")
+    raise ConfigurationError(f"--device-class {name}: known are cpu and gpu")
 
 
-def _seconds_until(given: str, now: datetime) -> float:
+def _seconds_until(text: str, now: datetime) -> float:
     """The seconds to a length of time, a time of day or a moment; `now` says the time zone."""
-    if found := _LENGTH.fullmatch(given):
-        return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
+    if match := _LENGTH.fullmatch(text):
+        return timedelta(**{_UNITS[match[2]]: int(match[1])}).total_seconds()
     try:
-        if found := _CLOCK.fullmatch(given):
-            at = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+        if match := _CLOCK.fullmatch(text):
+            at = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
             at += timedelta(days=at <= now)
         else:
-            at = datetime.fromisoformat(given)
+            at = datetime.fromisoformat(text)
             at = at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
     except ValueError:
         raise ConfigurationError(
-            f"--by {given!r} is no time; write 2h, 90min, 06:00 or 2026-11-26T06:00"
+            f"--by {text!r} is no time; write 2h, 90min, 06:00 or 2026-11-26T06:00"
         ) from None
     if at <= now:
-        raise ConfigurationError(f"--by {given} is past; it is {now:%Y-%m-%dT%H:%M%z} now")
+        raise ConfigurationError(f"--by {text} is past; it is {now:%Y-%m-%dT%H:%M%z} now")
     return (at - now).total_seconds()
 
 
@@ -148,8 +148,8 @@ MostWorkers = Annotated[
 def settings_of(priority: int | None, share: float | None, most_workers: int | None) -> list[str]:
     """The options as `--set` texts."""
     values = {"priority": priority, "share": share, "most_workers": most_workers or None}
-    found = [f"queue.{name}={value}" for name, value in values.items() if value is not None]
-    return [*found, "queue.most_workers=null"] if most_workers == 0 else found
+    overrides = [f"queue.{name}={value}" for name, value in values.items() if value is not None]
+    return [*overrides, "queue.most_workers=null"] if most_workers == 0 else overrides
 
 
 def pause(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
@@ -157,11 +157,11 @@ def pause(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     from transexplain.store import queueing, runs
 
     with opt.open_store(opt.settings_with(db)) as store:
-        found = runs.get(store, run_id).id
-        done = queueing.pause(store, found)
-        _refuse_over(runs.progress(store, found).state, found, "paused")
-        rest = f"`transexplain unpause {found}` lets it go on"
-        typer.echo(f"run {found} {'paused' if done else 'was paused already'}; {rest}")
+        run_id = runs.get(store, run_id).id
+        done = queueing.pause(store, run_id)
+        _refuse_over(runs.progress(store, run_id).state, run_id, "paused")
+        rest = f"`transexplain unpause {run_id}` lets it go on"
+        typer.echo(f"run {run_id} {'paused' if done else 'was paused already'}; {rest}")
 
 
 def unpause(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
@@ -169,10 +169,10 @@ def unpause(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     from transexplain.store import queueing, runs
 
     with opt.open_store(opt.settings_with(db)) as store:
-        found = runs.get(store, run_id).id
-        done = queueing.unpause(store, found)
-        _refuse_over(runs.progress(store, found).state, found, "unpaused")
-        typer.echo(f"run {found} {'goes on' if done else 'was not paused'}")
+        run_id = runs.get(store, run_id).id
+        done = queueing.unpause(store, run_id)
+        _refuse_over(runs.progress(store, run_id).state, run_id, "unpaused")
+        typer.echo(f"run {run_id} {'goes on' if done else 'was not paused'}")
 
 
 def queue(
@@ -189,15 +189,15 @@ def queue(
 
     values = _values(priority, share, most_workers)
     with opt.open_store(opt.settings_with(db)) as store:
-        found = runs.get(store, run_id)
-        place = queueing.change(store, found.id, **values)
-        _refuse_over(found.state if place else runs.progress(store, found.id).state, found.id, "")
+        run = runs.get(store, run_id)
+        place = queueing.change(store, run.id, **values)
+        _refuse_over(run.state if place else runs.progress(store, run.id).state, run.id, "")
     if place is None:
         return
     if json_:
-        typer.echo(json.dumps({"run_id": found.id, **asdict(place)}, indent=2))
+        typer.echo(json.dumps({"run_id": run.id, **asdict(place)}, indent=2))
     else:
-        typer.echo(f"run {found.id}: {place_text(place)}")
+        typer.echo(f"run {run.id}: {place_text(place)}")
 
 
 def _values(priority: int | None, share: float | None, most_workers: int | None) -> dict[str, Any]:
@@ -248,8 +248,8 @@ def metrics_server(
         checks = [database_check(store)]
         if broker:
             checks.append(lambda: check_broker(settings))
-        asked = BrokerQueues(settings) if broker or secret("BROKER_URL") is not None else None
-        collector = FleetCollector(store, settings.queue, asked)
+        queues = BrokerQueues(settings) if broker or secret("BROKER_URL") is not None else None
+        collector = FleetCollector(store, settings.queue, queues)
         app = monitoring_app(collector, Readiness(checks))
         server = serve_metrics(app, host=host, port=port)
         typer.echo(f"metrics of {store.name} at http://{host}:{port}/metrics")

@@ -276,29 +276,29 @@ def grant_read(
 def _maintain(store: "Database", ahead: int) -> bool:
     from transexplain.store import upkeep
 
-    made = upkeep.maintain(store, ahead)
-    if made:
-        typer.echo(f"partitions made: {', '.join(month.name for month in made)}")
-    return bool(made)
+    partitions = upkeep.maintain(store, ahead)
+    if partitions:
+        typer.echo(f"partitions made: {', '.join(month.name for month in partitions)}")
+    return bool(partitions)
 
 
-def _age(given: str) -> float:
-    found = re.fullmatch(r"(\d+)([hdw])", given.strip())
-    if found is None:
+def _age(text: str) -> float:
+    match = re.fullmatch(r"(\d+)([hdw])", text.strip())
+    if match is None:
         raise ConfigurationError(
-            f"--older-than {given!r}: write a whole number of hours, days or weeks: 36h, 90d or 12w"
+            f"--older-than {text!r}: write a whole number of hours, days or weeks: 36h, 90d or 12w"
         )
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _show(old: "list[OldRun]") -> None:
     if not old:
         typer.echo("no run is that old and not needed")
         return
-    typer.echo(f"{len(old)} runs with {sum(one.items for one in old):,} items:")
-    for one in old[:_SHOWN]:
-        day = datetime.fromtimestamp(one.finished, UTC)
-        typer.echo(f"  {one.id}  {one.name}  over since {day:%Y-%m-%d}  {one.items:,} items")
+    typer.echo(f"{len(old)} runs with {sum(run.items for run in old):,} items:")
+    for run in old[:_SHOWN]:
+        day = datetime.fromtimestamp(run.finished, UTC)
+        typer.echo(f"  {run.id}  {run.name}  over since {day:%Y-%m-%d}  {run.items:,} items")
     if len(old) > _SHOWN:
         typer.echo(f"  and {len(old) - _SHOWN} more")
 

@@ -41,11 +41,11 @@ class SpecOptions(NamedTuple):
 
         return {name: mark for name, mark in OPTIONS.items() if name not in self.without}
 
-    def value(self, given: dict[str, Any]) -> dict[str, Any]:
+    def value(self, options: dict[str, Any]) -> dict[str, Any]:
         """What the verb receives."""
         from orchestrator.spec.audit_spec import overrides_of
 
-        return overrides_of(**given)
+        return overrides_of(**options)
 
 
 class OutputOptions(NamedTuple):
@@ -64,11 +64,11 @@ class OutputOptions(NamedTuple):
             ],
         }
 
-    def value(self, given: dict[str, Any]) -> Output:
+    def value(self, options: dict[str, Any]) -> Output:
         """What the verb receives."""
-        if given["quiet"] and given["json_"]:
+        if options["quiet"] and options["json_"]:
             raise ConfigurationError("--quiet prints nothing and --json lines of JSON; give one")
-        return "quiet" if given["quiet"] else "json" if given["json_"] else "bar"
+        return "quiet" if options["quiet"] else "json" if options["json_"] else "bar"
 
 
 class LiveOptions(NamedTuple):
@@ -90,7 +90,7 @@ class LiveOptions(NamedTuple):
                 "seconds after which an unused model is let go; default: 600",
             ),
         }
-        found: dict[str, Any] = {
+        options: dict[str, Any] = {
             "live": Annotated[
                 bool | None,
                 typer.Option("--live", help="explain texts and pictures that readers bring"),
@@ -98,18 +98,18 @@ class LiveOptions(NamedTuple):
         }
         for name, (kind, least, text) in limits.items():
             option = typer.Option(f"--live-{name.replace('_', '-')}", min=least, help=text)
-            found[f"live_{name}"] = Annotated[kind | None, option]
+            options[f"live_{name}"] = Annotated[kind | None, option]
         device = typer.Option("--live-device", help="torch device for them; default: cpu")
-        return {**found, "live_device": Annotated[str | None, device]}
+        return {**options, "live_device": Annotated[str | None, device]}
 
-    def value(self, given: dict[str, Any]) -> "LiveSettings | None":
+    def value(self, options: dict[str, Any]) -> "LiveSettings | None":
         """What the verb receives."""
         limits = {
             name.removeprefix("live_"): value
-            for name, value in given.items()
+            for name, value in options.items()
             if name != "live" and value is not None
         }
-        if given["live"]:
+        if options["live"]:
             from orchestrator.serve.live_desk import LiveSettings
 
             return LiveSettings(**limits)
@@ -134,14 +134,14 @@ class ChosenExecutor:
 
         if queue and self.name not in (None, "celery"):
             raise ConfigurationError("--queue is --executor celery; leave out one of the two")
-        wanted = Workforce(
+        workforce = Workforce(
             settings=settings,
             processes=self.processes,
             workers=self.workers,
             address=self.address,
             script=self.script,
         )
-        return executor(self.name or ("celery" if queue else "local"), wanted)
+        return executor(self.name or ("celery" if queue else "local"), workforce)
 
 
 class ExecutorOptions(NamedTuple):
@@ -181,10 +181,10 @@ class ExecutorOptions(NamedTuple):
         }
         return {name: Annotated[kind | None, option] for name, (kind, option) in texts.items()}
 
-    def value(self, given: dict[str, Any]) -> ChosenExecutor:
+    def value(self, options: dict[str, Any]) -> ChosenExecutor:
         """What the verb receives."""
         return ChosenExecutor(
-            name=given.pop("executor"), processes=given.pop("processes") or 1, **given
+            name=options.pop("executor"), processes=options.pop("processes") or 1, **options
         )
 
 
@@ -262,17 +262,17 @@ def settings_with(database_url: str | None, host_processes: str | None = None) -
     return replace(settings, database_url=database_url) if database_url else settings
 
 
-def modalities_of(given: list[str] | None) -> "tuple[Modality, ...]":
+def modalities_of(names: list[str] | None) -> "tuple[Modality, ...]":
     """The modalities that were given, or all; raises ConfigurationError for another word."""
     from transexplain.types.plans import Modality
 
     known: tuple[Modality, ...] = get_args(Modality)
-    unknown = set(given or ()) - set(known)
+    unknown = set(names or ()) - set(known)
     if unknown:
         raise ConfigurationError(
             f"--modality {', '.join(sorted(unknown))}: known are {', '.join(known)}"
         )
-    return tuple(one for one in known if not given or one in given)
+    return tuple(modality for modality in known if not names or modality in names)
 
 
 def local_executor(settings: Settings, processes: int) -> "Executor":

@@ -164,6 +164,6 @@ def run_progress(label: str, total: int, done: int, output: Output) -> Iterator[
         yield _Bars(bar, label, total, done)
 
 
-def json_line(event: str, **found: Any) -> None:
+def json_line(event: str, **values: Any) -> None:
     """One event as a line of JSON on standard output."""
-    typer.echo(json.dumps({"event": event, **found}, ensure_ascii=False))
+    typer.echo(json.dumps({"event": event, **values}, ensure_ascii=False))

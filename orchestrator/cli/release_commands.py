@@ -40,30 +40,30 @@ def gate(
 
     request = load_policy(policy)
     with opt.open_store(opt.settings_with(db)) as store:
-        found = judge(store, run_id, request)
+        verdict = judge(store, run_id, request)
     if junit is not None:
-        write_junit(found, junit)
+        write_junit(verdict, junit)
     if json_:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        typer.echo(json.dumps(asdict(verdict), indent=2))
     else:
-        _print(found)
-    if not found.passed:
+        _print(verdict)
+    if not verdict.passed:
         raise typer.Exit(_FAILED)
 
 
-def _print(found: "Verdict") -> None:
-    width = max(len(one.rule) for one in found.checks)
-    for one in found.checks:
-        word, colour = ("PASS", "green") if one.passed else ("FAIL", "red")
-        if one.open:
-            word, colour = "OPEN", "yellow" if one.passed else "red"
-        styled = typer.style(word, fg=colour, bold=not one.passed)
-        typer.echo(f"{styled}  {one.rule:<{width}}  {one.text}")
-    broken = sum(not one.passed for one in found.checks)
-    end = f"{broken} of {len(found.checks)} rules are broken" if broken else "every rule is kept"
-    if opened := sum(one.open for one in found.checks):
+def _print(verdict: "Verdict") -> None:
+    width = max(len(check.rule) for check in verdict.checks)
+    for check in verdict.checks:
+        word, colour = ("PASS", "green") if check.passed else ("FAIL", "red")
+        if check.open:
+            word, colour = "OPEN", "yellow" if check.passed else "red"
+        styled = typer.style(word, fg=colour, bold=not check.passed)
+        typer.echo(f"{styled}  {check.rule:<{width}}  {check.text}")
+    broken = sum(not check.passed for check in verdict.checks)
+    end = f"{broken} of {len(verdict.checks)} rules are broken" if broken else "every rule is kept"
+    if opened := sum(check.open for check in verdict.checks):
         end += f", {opened} open"
-    typer.echo(f"run {found.run_id} ({found.name}): {end}")
+    typer.echo(f"run {verdict.run_id} ({verdict.name}): {end}")
 
 
 Format = Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))]
@@ -145,15 +145,15 @@ def manifest(
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
-        made = manifest_of(store, runs.get(store, run_id).id)
+        manifest = manifest_of(store, runs.get(store, run_id).id)
     if output is None:
-        typer.echo(made.text, nl=False)
+        typer.echo(manifest.text, nl=False)
         return
     try:
-        write_whole(output, made.text)
+        write_whole(output, manifest.text)
     except OSError as error:
         raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
-    typer.echo(f"inputs {made.name}\nmanifest {made.sha256}")
+    typer.echo(f"inputs {manifest.name}\nmanifest {manifest.sha256}")
 
 
 def verify(  # noqa: PLR0913 - the options of a command line
@@ -198,8 +198,8 @@ def verify(  # noqa: PLR0913 - the options of a command line
     with opt.open_store(settings) as store:
         run = runs.id_of(store, run_id or "latest")
         signed = of_signature(run) if of_signature else ()
-        found = _shown(chain(signed, checks_of(store, run, request, manifest_file)), silent=json_)
-    _conclude(f"run {run}", run, found, json_)
+        results = _shown(chain(signed, checks_of(store, run, request, manifest_file)), silent=json_)
+    _conclude(f"run {run}", run, results, json_)
 
 
 def _signature_checks(
@@ -218,11 +218,11 @@ def _signature_checks(
     return None
 
 
-def _conclude(what: str, run: str | None, found: "list[Check]", json_: bool) -> None:
+def _conclude(what: str, run: str | None, results: "list[Check]", json_: bool) -> None:
     """Print the result of the checks of `what`; exit code 1 where any failed."""
-    failed = sum(one.status == "FAIL" for one in found)
+    failed = sum(check.status == "FAIL" for check in results)
     if json_:
-        document = {"run": run, "failed": failed, "checks": [asdict(one) for one in found]}
+        document = {"run": run, "failed": failed, "checks": [asdict(check) for check in results]}
         typer.echo(json.dumps(document, indent=2))
     else:
         many = f"{failed} check{'s' if failed > 1 else ''} failed"
@@ -233,10 +233,10 @@ def _conclude(what: str, run: str | None, found: "list[Check]", json_: bool) -> 
 
 def _shown(checks: "Iterable[Check]", *, silent: bool) -> "list[Check]":
     """Every check, each printed as soon as it is done."""
-    found = []
+    results = []
     for check in checks:
-        found.append(check)
+        results.append(check)
         if not silent:
             status = typer.style(check.status, fg=_COLOURS[check.status])
             typer.echo(f"{status}  {check.name}: {check.text}")
-    return found
+    return results

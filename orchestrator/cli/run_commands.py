@@ -54,13 +54,13 @@ def validate(
 
     prepared = prepare(spec, overrides, set_, Settings.from_environment().planning_only())
     plan = prepared.plan
-    found = check_data(prepared)
-    for line in found.lines():
+    report = check_data(prepared)
+    for line in report.lines():
         typer.echo(line)
-    too_many = found.share_failing > plan.tolerance
+    too_many = report.share_failing > plan.tolerance
     if too_many:
         opt.warn(
-            f"a run would end with exit code {_FAILED_ITEMS}: {found.share_failing:.2%} of the "
+            f"a run would end with exit code {_FAILED_ITEMS}: {report.share_failing:.2%} of the "
             f"rows fail, and the tolerance is {plan.tolerance:.2%} (`tolerance:` in the "
             "specification)"
         )
@@ -100,14 +100,14 @@ def plan(
     from orchestrator.spec.evaluation_section import evaluation_estimate
 
     prepared = prepare(spec, overrides, set_, Settings.from_environment().planning_only())
-    found = estimate(prepared)
+    costs = estimate(prepared)
     measured = evaluation_estimate(prepared.plan)
     if json_:
         evaluation = asdict(measured) if measured else None
-        document = {**asdict(found), "evaluation": evaluation, "labels": dict(prepared.labels)}
+        document = {**asdict(costs), "evaluation": evaluation, "labels": dict(prepared.labels)}
         typer.echo(json.dumps(document, indent=2))
         return
-    typer.echo(found.summary_text())
+    typer.echo(costs.summary_text())
     if prepared.labels:
         typer.echo(f"labels: {prepared.label_summary()}")
     if measured:
@@ -231,11 +231,11 @@ def resume(
     executor = chosen.made(settings, queue=queue_)
     executor.check()
     with opt.open_store(settings) as store:
-        found = run_actions.resumable(store, run_id)
-        _check_here(store, found, executor)
-        run_actions.queue_again(store, found, files_lost=files_lost)
-        work = worked_on(executor, store, found)
-        work_and_report(store, found, work, report_dir, output)
+        run_id = run_actions.resumable(store, run_id)
+        _check_here(store, run_id, executor)
+        run_actions.queue_again(store, run_id, files_lost=files_lost)
+        work = worked_on(executor, store, run_id)
+        work_and_report(store, run_id, work, report_dir, output)
 
 
 def retry(  # noqa: PLR0913 - the options of a command line
@@ -264,16 +264,16 @@ def retry(  # noqa: PLR0913 - the options of a command line
     executor = chosen.made(settings, queue=queue_)
     executor.check()
     with opt.open_store(settings) as store:
-        found = run_actions.resumable(store, run_id)
-        _check_here(store, found, executor)
-        again = run_actions.queue_again(store, found, failed=failed, files_lost=files_lost)
+        run_id = run_actions.resumable(store, run_id)
+        _check_here(store, run_id, executor)
+        again = run_actions.queue_again(store, run_id, failed=failed, files_lost=files_lost)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
-            typer.echo(f"run {found}: nothing to try again{more}")
+            typer.echo(f"run {run_id}: nothing to try again{more}")
             return
-        typer.echo(f"run {found}: {again} shard{'s' if again > 1 else ''} once more")
-        work = worked_on(executor, store, found)
-        work_and_report(store, found, work, report_dir, output)
+        typer.echo(f"run {run_id}: {again} shard{'s' if again > 1 else ''} once more")
+        work = worked_on(executor, store, run_id)
+        work_and_report(store, run_id, work, report_dir, output)
 
 
 def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
@@ -325,9 +325,9 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
-        found = runs.get(store, run_id)
-        done = run_actions.cancel(store, found.id, sql_results.close)
-        typer.echo(f"run {found.id} {'cancelled' if done else f'was {found.state} already'}")
+        run = runs.get(store, run_id)
+        done = run_actions.cancel(store, run.id, sql_results.close)
+        typer.echo(f"run {run.id} {'cancelled' if done else f'was {run.state} already'}")
 
 
 def audit_before(store: "Database", run_id: str | None) -> str | None:
@@ -336,10 +336,10 @@ def audit_before(store: "Database", run_id: str | None) -> str | None:
 
     if run_id is None:
         return None
-    found = runs.get(store, run_id)
-    if found.plan.task == "evaluation":
-        raise ConfigurationError(f"--previous {run_id}: run {found.id} is no audit")
-    return found.id
+    run = runs.get(store, run_id)
+    if run.plan.task == "evaluation":
+        raise ConfigurationError(f"--previous {run_id}: run {run.id} is no audit")
+    return run.id
 
 
 _INTERRUPTED = 130
@@ -397,7 +397,7 @@ def work_and_report(
     headline, paths, damaged = report(store, run_id, report_dir, show=output == "bar")
     code = exit_code(store, run_id) or damaged
     if output == "json":
-        findings = [{"kind": one.kind, "text": one.text} for one in headline]
+        findings = [{"kind": finding.kind, "text": finding.text} for finding in headline]
         files = [str(path) for path in paths]
         json_line("end", run=run_id, exit_code=code, findings=findings, files=files)
     if code:
@@ -485,16 +485,16 @@ def _measure(
         work_and_report(store, run_id, work, report_dir, output)
 
 
-def _method_names(given: list[str] | None) -> list[str] | str | None:
+def _method_names(names: list[str] | None) -> list[str] | str | None:
     """The given names, or `all`; None: nothing was given."""
-    if not given:
+    if not names:
         return None
-    return "all" if given == ["all"] else given
+    return "all" if names == ["all"] else names
 
 
-def _token(given: str | None) -> str | int | None:
+def _token(token: str | None) -> str | int | None:
     """The name of a baseline, or the id of a token."""
-    return int(given) if given is not None and given.isdigit() else given
+    return int(token) if token is not None and token.isdigit() else token
 
 
 File = Annotated[
@@ -577,16 +577,16 @@ def import_(  # noqa: PLR0913 - the options of a command line
         work_and_report(store, run_id, work, report_dir, output)
 
 
-def _split_names(given: str | None) -> tuple[str, ...]:
+def _split_names(names: str | None) -> tuple[str, ...]:
     """Names between commas."""
-    return tuple(one.strip() for one in given.split(",")) if given else ()
+    return tuple(name.strip() for name in names.split(",")) if names else ()
 
 
-def _columns(given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in given or ():
+def _columns(pairs: list[str] | None) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for pair in pairs or ():
         meaning, equals, column = pair.partition("=")
         if not (meaning and equals and column):
             raise ConfigurationError(f"--column {pair!r} is not meaning=column")
-        found[meaning] = column
-    return found
+        columns[meaning] = column
+    return columns

@@ -63,29 +63,32 @@ def receivers(
     from transexplain.store import schedules
 
     more = receivers_named(webhook or (), webhook_format or (), email or ())
-    for one in more:
-        check_receiver(one)
+    for receiver in more:
+        check_receiver(receiver)
     with opt.open_store(opt.settings_with(db)) as store:
         if more or remove_:
             dropped = schedules.change_receivers(store, name, added=more, removed=remove_ or ())
             if dropped:
                 which = "verdict that waited is" if dropped == 1 else "verdicts that waited are"
                 typer.echo(f"{dropped} {which} dropped", err=True)
-        found = schedules.get(store, name).receivers
+        receivers = schedules.get(store, name).receivers
     if json_:
-        typer.echo(json.dumps(receiver_documents(found), indent=2))
+        typer.echo(json.dumps(receiver_documents(receivers), indent=2))
         return
-    for one in found:
-        typer.echo(f"receiver {one.number}: {one.kind}, {shown(one)}")
-    if not found:
+    for receiver in receivers:
+        typer.echo(f"receiver {receiver.number}: {receiver.kind}, {shown(receiver)}")
+    if not receivers:
         typer.echo(f"schedule {name} has no receivers")
 
 
-def receiver_documents(found: Sequence["Receiver"]) -> list[dict[str, Any]]:
+def receiver_documents(receivers: Sequence["Receiver"]) -> list[dict[str, Any]]:
     """Receivers for programs, without the paths of webhooks, which may be passwords."""
     from orchestrator.schedule.verdict_posts import shown
 
-    return [{"number": one.number, "kind": one.kind, "to": shown(one)} for one in found]
+    return [
+        {"number": receiver.number, "kind": receiver.kind, "to": shown(receiver)}
+        for receiver in receivers
+    ]
 
 
 def test_(name: Name, *, db: opt.DatabaseUrl = None) -> None:
@@ -94,12 +97,12 @@ def test_(name: Name, *, db: opt.DatabaseUrl = None) -> None:
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
-        made = send_trial(schedules.get(store, name))
-    for one in made:
-        said = one.answer or f"failed: {one.error}"
-        to = one.receiver
+        trials = send_trial(schedules.get(store, name))
+    for trial in trials:
+        said = trial.answer or f"failed: {trial.error}"
+        to = trial.receiver
         typer.echo(f"receiver {to.number}, {to.kind}, {shown(to)}: {said}")
-    if any(one.error is not None for one in made):
+    if any(trial.error is not None for trial in trials):
         raise typer.Exit(InfrastructureError.exit_code)
 
 
@@ -124,7 +127,7 @@ def receivers_named(
         Receiver(kind=cast("ReceiverKind", kind), address=url)
         for url, kind in zip(webhooks, each, strict=True)
     ]
-    return [*posts, *(Receiver(kind="email", address=one) for one in emails)]
+    return [*posts, *(Receiver(kind="email", address=address) for address in emails)]
 
 
 Work = Annotated[
@@ -172,7 +175,7 @@ def add(  # noqa: PLR0913 - what a schedule is made of
 
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
-        made = add_schedule(
+        schedule = add_schedule(
             store,
             settings,
             name=name,
@@ -183,7 +186,7 @@ def add(  # noqa: PLR0913 - what a schedule is made of
             on_change=on_change,
             receivers=receivers_named(webhook or (), webhook_format or (), email or ()),
         )
-        typer.echo(_line(made))
+        typer.echo(_line(schedule))
 
 
 def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
@@ -191,15 +194,15 @@ def list_(*, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
-        found = schedules.list_schedules(store)
+        listed = schedules.list_schedules(store)
         if json_:
-            typer.echo(json.dumps([_document(store, one) for one in found], indent=2))
+            typer.echo(json.dumps([_document(store, schedule) for schedule in listed], indent=2))
             return
-        if not found:
+        if not listed:
             typer.echo("no schedules yet; `transexplain schedule add --help` says how to make one")
-        for one in found:
-            typer.echo(_line(one))
-            _echo_fires(one, schedules.fires(store, one.name, limit=1))
+        for schedule in listed:
+            typer.echo(_line(schedule))
+            _echo_fires(schedule, schedules.fires(store, schedule.name, limit=1))
 
 
 def show(name: Name, *, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -> None:
@@ -208,14 +211,14 @@ def show(name: Name, *, json_: opt.AsJson = False, db: opt.DatabaseUrl = None) -
     from transexplain.store import schedules
 
     with opt.open_store(opt.settings_with(db)) as store:
-        one = schedules.get(store, name)
+        schedule = schedules.get(store, name)
         if json_:
-            typer.echo(json.dumps(_document(store, one), indent=2))
+            typer.echo(json.dumps(_document(store, schedule), indent=2))
             return
-        typer.echo(_line(one))
-        for to in one.receivers:
+        typer.echo(_line(schedule))
+        for to in schedule.receivers:
             typer.echo(f"  receiver {to.number}: {to.kind}, {shown(to)}")
-        _echo_fires(one, schedules.fires(store, name))
+        _echo_fires(schedule, schedules.fires(store, name))
 
 
 def pause(name: Name, *, db: opt.DatabaseUrl = None) -> None:
@@ -271,11 +274,13 @@ def tick(
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
         fired = fire(store, settings)
-        for one in fired:
-            what = f"run {one.run_id}" if one.run_id else one.error or "nothing has changed"
-            typer.echo(f"schedule {one.schedule}: {what}", err=one.error is not None)
-        made = [one.run_id for one in fired if one.run_id]
-        _dispatch(store, settings, made, report_dir if work else None)
+        for result in fired:
+            what = (
+                f"run {result.run_id}" if result.run_id else result.error or "nothing has changed"
+            )
+            typer.echo(f"schedule {result.schedule}: {what}", err=result.error is not None)
+        run_ids = [result.run_id for result in fired if result.run_id]
+        _dispatch(store, settings, run_ids, report_dir if work else None)
 
 
 def sweep(
@@ -329,7 +334,7 @@ def beat(
 
 
 def _dispatch(
-    store: "Database", settings: "Settings", made: list[str], report_dir: opt.Place | None
+    store: "Database", settings: "Settings", run_ids: list[str], report_dir: opt.Place | None
 ) -> None:
     """Execute the runs here and report, or send them to workers; then post finished verdicts."""
     from orchestrator.dispatch import finish
@@ -338,7 +343,7 @@ def _dispatch(
     from orchestrator.dispatch.stopping import stopping
     from orchestrator.schedule.verdict_posts import deliver
 
-    for run_id in made:
+    for run_id in run_ids:
         if report_dir is None:
             top_up(store, settings)
             break
@@ -350,62 +355,65 @@ def _dispatch(
         typer.echo(f"schedule {delivery.schedule}: verdict of {delivery.run_id} posted to {to}")
 
 
-def _document(store: "Database", one: "Schedule") -> dict[str, Any]:
+def _document(store: "Database", schedule: "Schedule") -> dict[str, Any]:
     from orchestrator.schedule.verdict_posts import shown
     from transexplain.store import schedules
 
-    document = asdict(one)
-    posts = [shown(receiver) for receiver in one.receivers if receiver.kind != "email"]
+    document = asdict(schedule)
+    posts = [shown(receiver) for receiver in schedule.receivers if receiver.kind != "email"]
     document["webhook"] = posts[0] if posts else None
-    document["receivers"] = receiver_documents(one.receivers)
-    document["next"] = _next(one)
-    document["fires"] = [_fire_document(fire) for fire in schedules.fires(store, one.name)]
+    document["receivers"] = receiver_documents(schedule.receivers)
+    document["next"] = _next(schedule)
+    document["fires"] = [_fire_document(fire) for fire in schedules.fires(store, schedule.name)]
     return document
 
 
 def _fire_document(fire: "Fire") -> dict[str, Any]:
     """A fire, with the state of all its deliveries together under the names of one."""
-    made = fire.deliveries
+    deliveries = fire.deliveries
     return asdict(fire) | {
         "post": fire.post,
-        "post_attempts": max((one.attempts for one in made), default=0),
-        "posted": max((one.delivered for one in made if one.delivered), default=None),
-        "post_error": next((one.error for one in made if one.error), None),
+        "post_attempts": max((delivery.attempts for delivery in deliveries), default=0),
+        "posted": max(
+            (delivery.delivered for delivery in deliveries if delivery.delivered), default=None
+        ),
+        "post_error": next((delivery.error for delivery in deliveries if delivery.error), None),
     }
 
 
-def _echo_fires(one: "Schedule", fires: Sequence["Fire"]) -> None:
+def _echo_fires(schedule: "Schedule", fires: Sequence["Fire"]) -> None:
     """What fires made, and why a receiver has not got a verdict."""
     for fire in fires:
         what = f"run {fire.run_id}" if fire.run_id else "nothing had changed"
         posted = f", verdict {fire.post}" if fire.post else ""
-        typer.echo(f"  {_when(one, fire.at)}: {what}{posted}")
-        for made in fire.deliveries:
-            if made.state != "posted" and made.error:
+        typer.echo(f"  {_when(schedule, fire.at)}: {what}{posted}")
+        for delivery in fire.deliveries:
+            if delivery.state != "posted" and delivery.error:
                 typer.echo(
-                    f"    receiver {made.number} {made.state} after {made.attempts} "
-                    f"{'attempt' if made.attempts == 1 else 'attempts'}: {made.error}"
+                    f"    receiver {delivery.number} {delivery.state} after {delivery.attempts} "
+                    f"{'attempt' if delivery.attempts == 1 else 'attempts'}: {delivery.error}"
                 )
-    if one.error:
-        typer.echo(f"  could not be prepared: {one.error}")
+    if schedule.error:
+        typer.echo(f"  could not be prepared: {schedule.error}")
 
 
-def _line(one: "Schedule") -> str:
-    following = _next(one)
-    next_ = f"next {_when(one, following)}" if following else "no fire to come"
-    change = ", on change only" if one.on_change else ""
-    return f"{one.name}  {one.state}  {one.cron} ({one.time_zone}){change}  {next_}"
+def _line(schedule: "Schedule") -> str:
+    following = _next(schedule)
+    next_ = f"next {_when(schedule, following)}" if following else "no fire to come"
+    change = ", on change only" if schedule.on_change else ""
+    rhythm = f"{schedule.cron} ({schedule.time_zone}){change}"
+    return f"{schedule.name}  {schedule.state}  {rhythm}  {next_}"
 
 
-def _next(one: "Schedule") -> float | None:
+def _next(schedule: "Schedule") -> float | None:
     from orchestrator.schedule.fire_times import upcoming
 
-    if one.state == "paused":
+    if schedule.state == "paused":
         return None
     with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
-        return next(upcoming(one.cron, one.time_zone, datetime.now().timestamp()), None)
+        return next(upcoming(schedule.cron, schedule.time_zone, datetime.now().timestamp()), None)
     return None
 
 
-def _when(one: "Schedule", at: float) -> str:
-    return datetime.fromtimestamp(at, ZoneInfo(one.time_zone)).isoformat(" ", "seconds")
+def _when(schedule: "Schedule", at: float) -> str:
+    return datetime.fromtimestamp(at, ZoneInfo(schedule.time_zone)).isoformat(" ", "seconds")

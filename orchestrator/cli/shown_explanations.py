@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def compared(
-    model: "LoadedModel", content: Any, targets: list[str] | None, given: Mapping[str, Any]
+    model: "LoadedModel", content: Any, targets: list[str] | None, options: Mapping[str, Any]
 ) -> "list[Compared]":
     """Explain by every method; parameters are written `--param METHOD.name=value`.
 
@@ -34,7 +34,7 @@ def compared(
     if targets and len(targets) > 1:
         raise ConfigurationError("--method all takes one --target; top:2 shows two classes")
     params: dict[str, dict[str, Any]] = {}
-    for key, value in given.items():
+    for key, value in options.items():
         method, dot, name = key.partition(".")
         if not dot:
             raise ConfigurationError(
@@ -44,27 +44,27 @@ def compared(
     return explain_by_methods(model, content, target=(targets or ["top:2"])[0], params=params)
 
 
-def as_json(found: "Sequence[Compared]") -> str:
+def as_json(comparisons: "Sequence[Compared]") -> str:
     """All that was found, as JSON."""
     document = []
-    for one in found:
-        plain = asdict(replace(one, attributions=()))
+    for comparison in comparisons:
+        plain = asdict(replace(comparison, attributions=()))
         document.append(
-            {**plain, "attributions": [plain_record(each) for each in one.attributions]}
+            {**plain, "attributions": [plain_record(each) for each in comparison.attributions]}
         )
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def as_page(found: "Sequence[Compared]", content: Any, palette: str) -> str:
+def as_page(comparisons: "Sequence[Compared]", content: Any, palette: str) -> str:
     """A grid of all methods, as one HTML page."""
     from transexplain.reports.methods_compared import comparison_page
 
     return comparison_page(
-        found, picture=None if isinstance(content, str | tuple) else content, palette=palette
+        comparisons, picture=None if isinstance(content, str | tuple) else content, palette=palette
     )
 
 
-def print_all(found: "Sequence[Compared]", palette: str) -> None:
+def print_all(comparisons: "Sequence[Compared]", palette: str) -> None:
     """A table for the terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -72,45 +72,53 @@ def print_all(found: "Sequence[Compared]", palette: str) -> None:
 
     from transexplain.reports.coloured_text import token_ansi
 
-    explained = [one for one in found if one.attributions]
+    explained = [comparison for comparison in comparisons if comparison.attributions]
     table = Table("method", "unit", "seconds", show_lines=False)
     for attribution in explained[0].attributions if explained else ():
         table.add_column(Text(f"{attribution.class_name} {attribution.logit:+.3f}"))
-    for one in explained:
+    for comparison in explained:
         cells = [
             token_ansi(each, palette=palette)
             if each.relevance.ndim == 1
             else Text(f"{each.relevance.sum():+.4g} in all")
-            for each in one.attributions
+            for each in comparison.attributions
         ]
-        table.add_row(one.method, one.attributions[0].unit, f"{one.seconds:.2f}", *cells)
+        table.add_row(
+            comparison.method, comparison.attributions[0].unit, f"{comparison.seconds:.2f}", *cells
+        )
     console = Console(highlight=False)
     console.print(table)
-    for one in found:
-        if one.error:
-            console.print(Text(f"{one.method}: {one.error}", style="dim"))
+    for comparison in comparisons:
+        if comparison.error:
+            console.print(Text(f"{comparison.method}: {comparison.error}", style="dim"))
 
 
-def write(found: "Sequence[Compared]", content: Any, output: Path | None, palette: str) -> str:
+def write(
+    comparisons: "Sequence[Compared]", content: Any, output: Path | None, palette: str
+) -> str:
     """The document for a file; raises ConfigurationError for a form that it does not have."""
     if output is not None and output.suffix == ".html":
-        return as_page(found, content, palette)
+        return as_page(comparisons, content, palette)
     if output is None or output.suffix == ".json":
-        return as_json(found)
+        return as_json(comparisons)
     raise ConfigurationError("--method all writes .html or .json")
 
 
-def plain_record(one: "Attribution | SimilarityAttribution") -> dict[str, Any]:
+def plain_record(attribution: "Attribution | SimilarityAttribution") -> dict[str, Any]:
     """An attribution, or that of a pair with both its sides, as JSON can hold it."""
-    document = asdict(one)
-    if isinstance(one, SimilarityAttribution):
-        return {**document, "picture": plain_record(one.picture), "text": plain_record(one.text)}
-    document["relevance"] = one.relevance.tolist()
-    if isinstance(one.features, Sequence):
-        document["features"] = [asdict(token) for token in one.features]
-        document["relevance_by_text"] = one.by_text()
-    if isinstance(one, AnswerAttribution):
-        document["segments"] = [asdict(segment) for segment in one.segments()]
+    document = asdict(attribution)
+    if isinstance(attribution, SimilarityAttribution):
+        return {
+            **document,
+            "picture": plain_record(attribution.picture),
+            "text": plain_record(attribution.text),
+        }
+    document["relevance"] = attribution.relevance.tolist()
+    if isinstance(attribution.features, Sequence):
+        document["features"] = [asdict(token) for token in attribution.features]
+        document["relevance_by_text"] = attribution.by_text()
+    if isinstance(attribution, AnswerAttribution):
+        document["segments"] = [asdict(segment) for segment in attribution.segments()]
     return document
 
 
@@ -119,7 +127,7 @@ Form = Literal["terminal", "json", "html", "png", "svg"]
 
 def show(
     content: Any,
-    found: "list[Any]",
+    attributions: "list[Any]",
     form: Form,
     output: Path | None,
     *,
@@ -128,17 +136,24 @@ def show(
 ) -> None:
     """Show or write attributions of one item; `content` is the picture, text or graph itself."""
     if form == "json":
-        emit(json.dumps([plain_record(one) for one in found], indent=2, ensure_ascii=False), output)
+        emit(
+            json.dumps(
+                [plain_record(attribution) for attribution in attributions],
+                indent=2,
+                ensure_ascii=False,
+            ),
+            output,
+        )
     elif form == "html":
         from transexplain.reports.attribution_html import page
 
-        emit(page(found, palette=palette), output)
+        emit(page(attributions, palette=palette), output)
     elif form == "png":
-        _draw(content, found, output, blend)
+        _draw(content, attributions, output, blend)
     elif form == "svg":
-        _draw_graphs(found, output, palette)
+        _draw_graphs(attributions, output, palette)
     else:
-        _print(content, found, palette, blend)
+        _print(content, attributions, palette, blend)
 
 
 def form_of(output: Path | None, *, as_json: bool) -> Form:
@@ -171,7 +186,7 @@ def ledger_line(ledger: "Ledger", unit: str) -> str:
 
 
 def _draw(
-    content: Any, found: "list[Attribution]", output: Path | None, blend: Mapping[str, Any]
+    content: Any, attributions: "list[Attribution]", output: Path | None, blend: Mapping[str, Any]
 ) -> None:
     from transexplain.render import overlay
     from transexplain.reports.heatmap import READABLE, resized
@@ -179,29 +194,29 @@ def _draw(
     if output is None or isinstance(content, str | tuple | Mapping):
         kinds = ".svg for a graph" if isinstance(content, Mapping) else ".html or .json for a text"
         raise ConfigurationError(f"a .png is drawn of pictures only; write {kinds}")
-    for rank, one in enumerate(found):
-        path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
+    for rank, attribution in enumerate(attributions):
+        path = output if len(attributions) == 1 else output.with_stem(f"{output.stem}-{rank}")
         picture = resized(content, smallest=READABLE, largest=1024)
         try:
-            overlay(one, picture, **blend).save(path)
+            overlay(attribution, picture, **blend).save(path)
         except OSError as error:
             raise ConfigurationError(f"cannot write {path}: {error}") from error
-        typer.echo(f"wrote {path}: {one.class_name} {one.logit:+.3f}")
+        typer.echo(f"wrote {path}: {attribution.class_name} {attribution.logit:+.3f}")
 
 
-def _draw_graphs(found: "list[Attribution]", output: Path | None, palette: str) -> None:
+def _draw_graphs(attributions: "list[Attribution]", output: Path | None, palette: str) -> None:
     from transexplain.render import graph
 
     assert output is not None  # its suffix chose this form
-    for rank, one in enumerate(found):
-        if one.relevance.ndim != 1 or not isinstance(one.picture, Mapping):
+    for rank, attribution in enumerate(attributions):
+        if attribution.relevance.ndim != 1 or not isinstance(attribution.picture, Mapping):
             raise ConfigurationError("an .svg is drawn of graphs only; write .html, .json or .png")
-        path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{rank}")
-        emit(graph(one, palette=palette), path)
+        path = output if len(attributions) == 1 else output.with_stem(f"{output.stem}-{rank}")
+        emit(graph(attribution, palette=palette), path)
 
 
 def _print(
-    content: Any, found: "list[Attribution]", palette: str, blend: Mapping[str, Any]
+    content: Any, attributions: "list[Attribution]", palette: str, blend: Mapping[str, Any]
 ) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -209,48 +224,53 @@ def _print(
     from transexplain.reports.coloured_text import legend_ansi, token_ansi
 
     console = Console(highlight=False)
-    for one in found:
-        _print_answer_so_far(console, one)
-        gap = f", gap {one.ledger.gap:+.1e}" if one.ledger else ""
-        console.print(Text(f"{one.class_name}  {one.logit:+.3f} {one.unit}{gap}", style="bold"))
-        for note in one.notes:
+    for attribution in attributions:
+        _print_answer_so_far(console, attribution)
+        gap = f", gap {attribution.ledger.gap:+.1e}" if attribution.ledger else ""
+        console.print(
+            Text(
+                f"{attribution.class_name}  {attribution.logit:+.3f} {attribution.unit}{gap}",
+                style="bold",
+            )
+        )
+        for note in attribution.notes:
             console.print(Text(note, style="italic"))
-        if one.ledger is not None:
-            console.print(Text(ledger_line(one.ledger, one.unit)), soft_wrap=True)
-        if one.relevance.ndim == 2 and console.color_system is None:
+        if attribution.ledger is not None:
+            console.print(Text(ledger_line(attribution.ledger, attribution.unit)), soft_wrap=True)
+        if attribution.relevance.ndim == 2 and console.color_system is None:
             console.print(Text("no colours here: --output FILE.png draws it"))
             continue
-        if one.relevance.ndim == 2:
-            console.print(_picture_text(one, content, blend))
+        if attribution.relevance.ndim == 2:
+            console.print(_picture_text(attribution, content, blend))
             continue
-        console.print(token_ansi(one, palette=palette))
-        strongest = sorted(one.words(), key=lambda word: -abs(word.relevance))[:8]
+        console.print(token_ansi(attribution, palette=palette))
+        strongest = sorted(attribution.words(), key=lambda word: -abs(word.relevance))[:8]
         console.print(Text("  ".join(f"{w.text} {w.relevance:+.3g}" for w in strongest)))
-        if _print_segments(console, one):
+        if _print_segments(console, attribution):
             continue
-        if len(texts := one.by_text()) > 1:
+        if len(texts := attribution.by_text()) > 1:
             console.print(Text("first text {:+.3g}, second text {:+.3g}".format(*texts)))
     if isinstance(content, str | tuple | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
 
 
-def _print_answer_so_far(console: Any, one: "Attribution") -> None:
+def _print_answer_so_far(console: Any, attribution: "Attribution") -> None:
     """Of a language model: which token of its answer this is, and how likely."""
     from rich.text import Text
 
-    if hasattr(one, "answer_ids"):
-        answer: AnswerAttribution = one  # type: ignore[assignment]
+    if hasattr(attribution, "answer_ids"):
+        answer: AnswerAttribution = attribution  # type: ignore[assignment]
         which = "answer" if answer.step is None else f"token {answer.step + 1} of"
         console.print(Text(f"{which} {answer.answer!r}, log p {answer.log_probability:.3f}"))
 
 
-def _print_segments(console: Any, one: "Attribution") -> bool:
+def _print_segments(console: Any, attribution: "Attribution") -> bool:
     """Of a language model: the sums of the prompt's parts and of the answer so far."""
     from rich.text import Text
 
-    if not hasattr(one, "segments"):
+    if not hasattr(attribution, "segments"):
         return False
-    sums = "  ".join(f"{each.name} {each.relevance:+.3g}" for each in one.segments())
+    sums = "  ".join(f"{each.name} {each.relevance:+.3g}" for each in attribution.segments())
     console.print(Text(sums, style="italic"))
     return True
 
@@ -258,7 +278,7 @@ def _print_segments(console: Any, one: "Attribution") -> bool:
 _COLUMNS = 64  #: of a terminal that a picture takes
 
 
-def _picture_text(one: "Attribution", content: Any, blend: Mapping[str, Any]) -> Any:
+def _picture_text(attribution: "Attribution", content: Any, blend: Mapping[str, Any]) -> Any:
     """The picture under its relevance; a character is two pixels, one above the other."""
     import numpy as np
     from PIL import Image
@@ -268,7 +288,7 @@ def _picture_text(one: "Attribution", content: Any, blend: Mapping[str, Any]) ->
     from transexplain.render import overlay
     from transexplain.reports.heatmap import resized
 
-    drawn = overlay(one, resized(content, smallest=256, largest=512), **blend)
+    drawn = overlay(attribution, resized(content, smallest=256, largest=512), **blend)
     rows = max(2, round(_COLUMNS * drawn.height / drawn.width / 2) * 2)
     pixels = np.asarray(drawn.resize((_COLUMNS, rows), Image.Resampling.BOX)).tolist()
     text = Text()

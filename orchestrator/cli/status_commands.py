@@ -90,11 +90,11 @@ class Watcher:
         if self._run_id:
             self._seen = [self._run_id]
         else:
-            running = [one.id for one in runs.list_runs(self._db) if one.state == "running"]
+            running = [run.id for run in runs.list_runs(self._db) if run.state == "running"]
             self._seen = list(dict.fromkeys((*self._seen, *running)))
-        snapshots = [self._snapshot_of(one) for one in self._seen]
+        snapshots = [self._snapshot_of(run_id) for run_id in self._seen]
         workers = fleet_state.status(self._db).workers
-        return snapshots, tuple(one for one in workers if one.run_id in self._seen)
+        return snapshots, tuple(worker for worker in workers if worker.run_id in self._seen)
 
     def _snapshot_of(self, run_id: str) -> RunSnapshot:
         state = runs.progress(self._db, run_id)
@@ -103,7 +103,7 @@ class Watcher:
             progress=state,
             rate=rate.note(state.elapsed, state.items_done + state.items_failed),
             failures=fleet_state.failures(self._db, run_id) if state.items_failed else {},
-            devices={one.worker or "": one for one in device_times(self._db, run_id)},
+            devices={times.worker or "": times for times in device_times(self._db, run_id)},
         )
 
 
@@ -128,7 +128,7 @@ def _snapshots(
     while True:
         snapshots, workers = watcher.snapshot()
         yield snapshots, workers
-        if all(one.progress.state != "running" for one in snapshots) or wait(every):
+        if all(snapshot.progress.state != "running" for snapshot in snapshots) or wait(every):
             return
 
 
@@ -136,18 +136,20 @@ def lines(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> 
     """One line per run: counts, rate, time left, workers, failures."""
     if not snapshots:
         return ["no run runs"]
-    found = []
-    for one in snapshots:
-        state = one.progress
+    rows = []
+    for snapshot in snapshots:
+        state = snapshot.progress
         at_work = [worker for worker in workers if worker.run_id == state.run_id]
         oldest = max((worker.heartbeat_age for worker in at_work), default=0.0)
-        found.append(
-            f"{state.run_id}  {state.name}  {_state(state)}  {one.finished}/{state.items_total} "
-            f"items  {one.rate:.1f} items/s  left {span(one.left)}  shards: {_counts(state.states)}"
+        rows.append(
+            f"{state.run_id}  {state.name}  {_state(state)}  "
+            f"{snapshot.finished}/{state.items_total} items  {snapshot.rate:.1f} items/s  "
+            f"left {span(snapshot.left)}  shards: {_counts(state.states)}"
             f"  workers: {len(at_work)} (oldest heartbeat {oldest:.0f} s)"
-            f"  failures: {_counts(one.failures)}{_waited(together(one.devices.values()))}"
+            f"  failures: {_counts(snapshot.failures)}"
+            f"{_waited(together(snapshot.devices.values()))}"
         )
-    return found
+    return rows
 
 
 def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> RenderableType:
@@ -155,21 +157,21 @@ def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -
     of_runs = Table(
         "run", "name", "state", "items", "items/s", "left", "waited", "shards", "failures"
     )
-    for one in snapshots:
-        state = one.progress
+    for snapshot in snapshots:
+        state = snapshot.progress
         of_runs.add_row(
             state.run_id,
             Text(state.name),
             _state(state),
-            f"{one.finished}/{state.items_total}",
-            f"{one.rate:.1f}",
-            span(one.left),
-            _share(together(one.devices.values()).waited),
+            f"{snapshot.finished}/{state.items_total}",
+            f"{snapshot.rate:.1f}",
+            span(snapshot.left),
+            _share(together(snapshot.devices.values()).waited),
             _counts(state.states),
-            Text(_counts(one.failures)),
+            Text(_counts(snapshot.failures)),
         )
     of_workers = Table("worker", "run", "shards", "heartbeat", "lease", "waited")
-    devices = {one.progress.run_id: one.devices for one in snapshots}
+    devices = {snapshot.progress.run_id: snapshot.devices for snapshot in snapshots}
     for worker in workers:
         time = devices.get(worker.run_id, {}).get(worker.name)
         lease = f"{worker.lease_left:.0f} s" if worker.lease_left > 0 else "lost"
@@ -231,10 +233,10 @@ def status(
         return
 
     with opt.open_store(opt.settings_with(db)) as store:
-        found = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
-        states = [runs.progress(store, one.id) for one in found]
-        devices = [device_times(store, one.id) for one in found]
-        notes = _notes(store, found[0].id if run_id else None)
+        listed = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
+        states = [runs.progress(store, run.id) for run in listed]
+        devices = [device_times(store, run.id) for run in listed]
+        notes = _notes(store, listed[0].id if run_id else None)
     if json_:
         pairs = zip(states, devices, strict=True)
         documents = [{**asdict(state), "device": _document(times)} for state, times in pairs]
@@ -242,8 +244,8 @@ def status(
         return
     for state, times in zip(states, devices, strict=True):
         typer.echo(f"{_line(state)}{_waited(together(times))}")
-        for one in times if run_id and len(times) > 1 else ():
-            typer.echo(f"  worker {one.worker}:{_waited(one)}")
+        for worker_times in times if run_id and len(times) > 1 else ():
+            typer.echo(f"  worker {worker_times.worker}:{_waited(worker_times)}")
     if not states:
         typer.echo("no runs yet; `transexplain run --model MODEL --data DATA` makes one")
     for note in notes:
@@ -251,7 +253,7 @@ def status(
 
 
 def _document(times: Sequence[DeviceTime]) -> dict[str, Any]:
-    return {**together(times).document, "workers": [one.document for one in times]}
+    return {**together(times).document, "workers": [device.document for device in times]}
 
 
 def _notes(store: "Database", run_id: str | None) -> list[str]:
@@ -259,16 +261,16 @@ def _notes(store: "Database", run_id: str | None) -> list[str]:
     from transexplain.store import fleet_state, shards
 
     if run_id:
-        notes, told = [], set[str]()
-        for one in shards.list_shards(store, run_id):
-            if one.error or one.state == "dead":
+        notes, seen = [], set[str]()
+        for shard in shards.list_shards(store, run_id):
+            if shard.error or shard.state == "dead":
                 notes.append(
-                    f"  shard {one.shard.index} {one.state} after {one.attempt} attempts: "
-                    f"{one.error}"
+                    f"  shard {shard.shard.index} {shard.state} after {shard.attempt} attempts: "
+                    f"{shard.error}"
                 )
-                if one.traceback and one.traceback not in told:  # many shards fail alike
-                    told.add(one.traceback)
-                    notes.append(indent(one.traceback, " " * 4))
+                if shard.traceback and shard.traceback not in seen:  # many shards fail alike
+                    seen.add(shard.traceback)
+                    notes.append(indent(shard.traceback, " " * 4))
         return notes
     refused = fleet_state.status(store).refused
     by_reason = ", ".join(f"{count} {reason}" for reason, count in refused.items())
@@ -337,13 +339,13 @@ def report(
     if json_ and sign is not None:
         raise ConfigurationError("--sign signs files, and --json prints one; leave out --json")
     with opt.open_store(opt.settings_with(db)) as store:
-        found = runs.get(store, run_id).id
+        run_id = runs.get(store, run_id).id
         from orchestrator.dispatch import finish  # slow to import, and a wrong request comes first
 
-        wanted = finish.ReportOptions(checked=checked, fewest=fewest, sign=sign)
+        options = finish.ReportOptions(checked=checked, fewest=fewest, sign=sign)
         if json_:
-            text, code = finish.as_json(store, found, wanted)
+            text, code = finish.as_json(store, run_id, options)
             typer.echo(text)
         else:
-            code = finish.report(store, found, report_dir, wanted).exit_code
+            code = finish.report(store, run_id, report_dir, options).exit_code
     raise typer.Exit(code)

@@ -53,11 +53,11 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> Verdict:
     }
     audit(AuditSpec.model_validate(pictures), settings, folder, say)
     verdict = judge(summary, text)
-    found = "was found" if verdict.planted_found else "was NOT found"
+    outcome = "was found" if verdict.planted_found else "was NOT found"
     flagged = ", ".join(verdict.unbiased_flagged) or "none"
     opened = ", ".join(verdict.unbiased_open) or "none"
     say(
-        f"planted bias towards {text.planted_group!r}: {found}; "
+        f"planted bias towards {text.planted_group!r}: {outcome}; "
         f"unbiased groups flagged: {flagged}; mention still open for: {opened}"
     )
     return verdict
@@ -90,7 +90,9 @@ def audit(spec: AuditSpec, settings: Settings, folder: Path, say: Say) -> Summar
 
 def judge(summary: Summary, demo: TextDemo) -> Verdict:
     """Compare the verdicts on groups with what was planted."""
-    verdicts = {one.group: one for one in (summary.groups.verdicts if summary.groups else ())}
+    verdicts = {
+        verdict.group: verdict for verdict in (summary.groups.verdicts if summary.groups else ())
+    }
     planted = verdicts[demo.planted_group]
     swap = planted.counterfactual
     unbiased = [verdicts[name] for name in demo.unbiased_groups]

@@ -65,7 +65,7 @@ class Executor(Protocol):
 
 def executor(name: str, workforce: Workforce) -> Executor:
     """The executor of this name; raises ConfigurationError for what it does not take."""
-    made: Executor = EXECUTORS.load(name)(workforce)
+    executor: Executor = EXECUTORS.load(name)(workforce)
     takes = {"address": ("ray",), "script": ("slurm",), "workers": ("ray", "slurm")}
     for option, names in takes.items():
         if getattr(workforce, option) is not None and name not in names:
@@ -74,7 +74,7 @@ def executor(name: str, workforce: Workforce) -> Executor:
             )
     if workforce.processes > 1 and name != "local":
         raise ConfigurationError(f"--processes is for --executor local, and this is {name}")
-    return made
+    return executor
 
 
 class LocalProcesses:
@@ -98,9 +98,9 @@ class LocalProcesses:
         """As `Executor.work`."""
         from orchestrator.dispatch.local import run_local
 
-        wanted = self._workforce
+        force = self._workforce
         run_local(
-            db, run_id, wanted.settings, wanted.processes, model=model, report=report, stop=stop
+            db, run_id, force.settings, force.processes, model=model, report=report, stop=stop
         )
 
 

@@ -53,18 +53,18 @@ class ReportOptions:
 
         Raises ConfigurationError for a bad sheet.
         """
-        found: list[Precision] = []
+        precisions: list[Precision] = []
         if self.checked is not None:
-            groups = [one.name for one in runs.get(db, run_id).plan.groups]
-            found = checked_precisions(self.checked, groups)
-        summary, total = summarised(db, run_id, precisions=found)
+            groups = [group.name for group in runs.get(db, run_id).plan.groups]
+            precisions = checked_precisions(self.checked, groups)
+        summary, total = summarised(db, run_id, precisions=precisions)
         keep(db, summary, total)
         return summary if self.fewest is None else redacted(summary, self.fewest)
 
     def refuse_evaluation(self, run_id: str) -> None:
         """Raise ConfigurationError for an evaluation where a report of an audit is requested."""
-        given = {"--redact": self.fewest, "--checked": self.checked}
-        for option, value in given.items():
+        options = {"--redact": self.fewest, "--checked": self.checked}
+        for option, value in options.items():
             if value is not None:
                 raise ConfigurationError(
                     f"run {run_id} is an evaluation; {option} is for the reports of audits and "
@@ -84,7 +84,12 @@ class Written(NamedTuple):
 
 
 def report(
-    db: Database, run_id: str, folder: AnyPath, wanted: ReportOptions = _PLAIN, *, show: bool = True
+    db: Database,
+    run_id: str,
+    folder: AnyPath,
+    options: ReportOptions = _PLAIN,
+    *,
+    show: bool = True,
 ) -> Written:
     """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
 
@@ -92,30 +97,30 @@ def report(
     ConfigurationError where the folder cannot be written or the key cannot sign, or for what an
     evaluation has not.
     """
-    signer = wanted.signer()  # before anything is written
+    signer = options.signer()  # before anything is written
     if runs.get(db, run_id).plan.task == "evaluation":
-        wanted.refuse_evaluation(run_id)
+        options.refuse_evaluation(run_id)
         table = tabulate(db, run_id)
         name = f"{table.evaluated.name}-{table.evaluated.run_id}"
         paths = _write(EVALUATION_REPORTS, table, folder / name)
         paths.append(_write_manifest(db, table.evaluated.run_id, folder / name))
-        found: Summary | EvaluationSummary = table
+        summary: Summary | EvaluationSummary = table
     else:
-        found, paths = write_reports(db, run_id, folder, wanted)
+        summary, paths = write_reports(db, run_id, folder, options)
     if signer is not None:
         paths.append(_write_signature(paths, runs.get(db, run_id).id, signer))
     if show:
-        _print(found.headline, paths)
-    return Written(found.headline, paths, _code(found))
+        _print(summary.headline, paths)
+    return Written(summary.headline, paths, _code(summary))
 
 
-def as_json(db: Database, run_id: str, wanted: ReportOptions = _PLAIN) -> tuple[str, int]:
+def as_json(db: Database, run_id: str, options: ReportOptions = _PLAIN) -> tuple[str, int]:
     """What a run found, for programs, and the exit code; raises as `report`."""
     if runs.get(db, run_id).plan.task == "evaluation":
-        wanted.refuse_evaluation(run_id)
+        options.refuse_evaluation(run_id)
         table = tabulate(db, run_id)
         return str(EVALUATION_REPORTS.load("json")(table)), _code(table)
-    summary = wanted.summary(db, run_id)
+    summary = options.summary(db, run_id)
     return str(REPORTS.load("json")(summary)), _code(summary)
 
 
@@ -123,7 +128,7 @@ def check_folder(folder: AnyPath, run_id: str) -> None:
     """Raise ConfigurationError where this user can write no report: not after hours of work."""
     if not isinstance(folder, Path):
         return
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise ConfigurationError(
             f"cannot write the report into {folder}: {there} is no folder that this user may write "
@@ -131,18 +136,18 @@ def check_folder(folder: AnyPath, run_id: str) -> None:
         )
 
 
-def _code(found: Summary | EvaluationSummary) -> int:
-    return 0 if found.whole else _INCOMPLETE
+def _code(summary: Summary | EvaluationSummary) -> int:
+    return 0 if summary.whole else _INCOMPLETE
 
 
 def write_reports(
-    db: Database, run_id: str, folder: AnyPath, wanted: ReportOptions = _PLAIN
+    db: Database, run_id: str, folder: AnyPath, options: ReportOptions = _PLAIN
 ) -> tuple[Summary, list[AnyPath]]:
     """Write an audit's report in every format into `folder`; returns what it says, and where.
 
     Raises ConfigurationError where the folder cannot be written.
     """
-    summary = wanted.summary(db, run_id)
+    summary = options.summary(db, run_id)
     name = f"{summary.audited.name}-{summary.audited.run_id}"
     if summary.fewest is not None:
         return summary, _write(REPORTS, summary, folder / f"{name}-redacted")
@@ -213,7 +218,7 @@ def _print(statements: Sequence[Statement], paths: Sequence[AnyPath]) -> None:
         console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)
     for path in paths:
         kinds = ("manifest", "signature")
-        kind = next((one for one in kinds if path.name.startswith(f"{one}-")), "report")
+        kind = next((name for name in kinds if path.name.startswith(f"{name}-")), "report")
         console.print(f"{kind}: {path}", markup=False)
 
 

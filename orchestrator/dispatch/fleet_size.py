@@ -53,20 +53,20 @@ def work_left(db: Database, device: DeviceClass | None = None) -> list[WorkLeft]
     figures = FigureReader(db, _RECENT, _RUNS).read(items=False)
     paces = _paces(figures)
     named: dict[str, float] = {}
-    for one in figures.runs:  # the newest first
-        if one.id in paces:
-            named.setdefault(one.name, paces[one.id])
+    for run in figures.runs:  # the newest first
+        if run.id in paces:
+            named.setdefault(run.name, paces[run.id])
     return [
         WorkLeft(
-            run_id=one.id,
-            name=one.name,
+            run_id=run.id,
+            name=run.name,
             shards=shards,
-            items=one.pending,
-            item_seconds=paces.get(one.id, named.get(one.name)),
-            cap=caps[one.id],
+            items=run.pending,
+            item_seconds=paces.get(run.id, named.get(run.name)),
+            cap=caps[run.id],
         )
-        for one in figures.runs
-        if one.id in caps and (shards := _open(one)) and _is_for(one, device)
+        for run in figures.runs
+        if run.id in caps and (shards := _open(run)) and _is_for(run, device)
     ]
 
 
@@ -81,44 +81,44 @@ def fleet_size(left: Sequence[WorkLeft], seconds: float, *, start: float = 0.0) 
     """
     room = seconds - start
     notes: list[str] = []
-    by_run = [_for_run(one, room, notes) for one in left]
+    by_run = [_for_run(work, room, notes) for work in left]
     in_time = all(fits for _, fits in by_run)
     separate = sum(count for count, _ in by_run)
-    if not in_time or any(one.cap is not None for one in left):
+    if not in_time or any(work.cap is not None for work in left):
         return FleetSize(workers=separate, in_time=in_time, notes=tuple(notes))
     together = _in_any_order(left, room)
-    unknown = sum(one.item_seconds is None for one in left)
+    unknown = sum(work.item_seconds is None for work in left)
     return FleetSize(workers=min(separate, together + unknown), in_time=True, notes=tuple(notes))
 
 
-def _for_run(one: WorkLeft, room: float, notes: list[str]) -> tuple[int, bool]:
+def _for_run(work: WorkLeft, room: float, notes: list[str]) -> tuple[int, bool]:
     """Workers for one run by itself, and whether it is done in time with them."""
-    if one.shard_seconds is None:
+    if work.shard_seconds is None:
         notes.append(
-            f"run {one.run_id} ({one.name}): no shard of it or of a run of its name was saved in "
+            f"run {work.run_id} ({work.name}): no shard of it or of a run of its name was saved in "
             "the last two weeks; it counts as one worker until it has a rate"
         )
         return 1, True
-    each = math.floor(room / one.shard_seconds) if one.shard_seconds else one.shards
-    wanted = one.shards if each < 1 else math.ceil(one.shards / each)
+    each = math.floor(room / work.shard_seconds) if work.shard_seconds else work.shards
+    workers = work.shards if each < 1 else math.ceil(work.shards / each)
     if each < 1:
         notes.append(
-            f"run {one.run_id} ({one.name}): a shard takes {one.shard_seconds:.0f} s and there are "
-            f"{max(0.0, room):.0f}; it ends later, with any number of workers"
+            f"run {work.run_id} ({work.name}): a shard takes {work.shard_seconds:.0f} s and there "
+            f"are {max(0.0, room):.0f}; it ends later, with any number of workers"
         )
-        return min(wanted, one.cap or wanted), False
-    if one.cap is not None and wanted > one.cap:
+        return min(workers, work.cap or workers), False
+    if work.cap is not None and workers > work.cap:
         notes.append(
-            f"run {one.run_id} ({one.name}): {wanted} workers would do, but it may have "
-            f"{one.cap}; `transexplain queue {one.run_id} --most-workers {wanted}` raises that"
+            f"run {work.run_id} ({work.name}): {workers} workers would do, but it may have "
+            f"{work.cap}; `transexplain queue {work.run_id} --most-workers {workers}` raises that"
         )
-        return one.cap, False
-    return wanted, True
+        return work.cap, False
+    return workers, True
 
 
 def _in_any_order(left: Sequence[WorkLeft], room: float) -> int:
     """Workers that take the next shard, whichever it is, and are through in time."""
-    known = [(one.shards, one.shard_seconds) for one in left if one.shard_seconds is not None]
+    known = [(work.shards, work.shard_seconds) for work in left if work.shard_seconds is not None]
     if not known:
         return 0
     longest = max(each for _, each in known)
@@ -131,9 +131,9 @@ def _in_any_order(left: Sequence[WorkLeft], room: float) -> int:
 def _paces(figures: FleetFigures) -> dict[str, float]:
     """Run -> seconds of one worker for an item, waits for the host included."""
     spent: dict[str, tuple[float, int]] = {}
-    for one in figures.saved:
-        seconds, items = spent.get(one.run_id, (0.0, 0))
-        spent[one.run_id] = seconds + _seconds(one), items + one.items
+    for saved in figures.saved:
+        seconds, items = spent.get(saved.run_id, (0.0, 0))
+        spent[saved.run_id] = seconds + _seconds(saved), items + saved.items
     return {run_id: seconds / items for run_id, (seconds, items) in spent.items() if items}
 
 
@@ -143,9 +143,9 @@ def _seconds(saved: SavedShards) -> float:
     return max(device, saved.shard_seconds.total)
 
 
-def _open(one: RunFigures) -> int:
-    return one.shards["queued"] + one.shards["running"]
+def _open(run: RunFigures) -> int:
+    return run.shards["queued"] + run.shards["running"]
 
 
-def _is_for(one: RunFigures, device: DeviceClass | None) -> bool:
-    return device is None or device_class(one.device or "cpu") == device
+def _is_for(run: RunFigures, device: DeviceClass | None) -> bool:
+    return device is None or device_class(run.device or "cpu") == device

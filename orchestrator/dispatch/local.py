@@ -127,9 +127,9 @@ def _in_turns(bench: Workbench, run_id: str, reported: "_Reported", waiting: "_W
     with ThreadPoolExecutor(_AT_ONCE, "shard") as threads, _ending(bench.stop):
         while not bench.stop.is_set():
             changed.clear()
-            over = {one for one in in_hand if one.done()}
+            over = {future for future in in_hand if future.done()}
             in_hand -= over
-            ends = [one.result() for one in over]
+            ends = [future.result() for future in over]
             if any(end != "nothing" for end in ends):
                 free = True
                 reported.look([bench.meter.cells])
@@ -147,8 +147,8 @@ def _in_turns(bench: Workbench, run_id: str, reported: "_Reported", waiting: "_W
                 claimed.add_done_callback(lambda _: changed.set())
                 in_hand.add(claimed)
             changed.wait(_POLL)
-        for one in in_hand:
-            one.result()
+        for future in in_hand:
+            future.result()
     reported.look([bench.meter.cells])
 
 
@@ -340,7 +340,7 @@ class _Waiting:
         held = shards.list_shards(self._db, self._run_id, states=("running",))
         if not held:
             return None
-        first = min(held, key=lambda one: one.lease_left or 0.0)
+        first = min(held, key=lambda shard: shard.lease_left or 0.0)
         others = f" and {len(held) - 1} more" if len(held) > 1 else ""
         left = max(0.0, first.lease_left or 0.0)
         return (

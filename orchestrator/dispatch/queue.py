@@ -164,7 +164,7 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
     for run_id in caps:
         by_queue[_queue(db, settings, run_id)].append(run_id)
     return sum(
-        _top_up_queue(db, settings, name, {one: caps[one] for one in run_ids}, patience)
+        _top_up_queue(db, settings, name, {run_id: caps[run_id] for run_id in run_ids}, patience)
         for name, run_ids in by_queue.items()
     )
 
@@ -172,8 +172,8 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
 def _top_up_queue(
     db: Database, settings: Settings, name: str, caps: Mapping[str, int | None], patience: float
 ) -> int:
-    wanted = shard_messages.waiting_of_each(db, caps, BOUND)
-    missing = wanted - depth(settings, name) if wanted else 0
+    waiting = shard_messages.waiting_of_each(db, caps, BOUND)
+    missing = waiting - depth(settings, name) if waiting else 0
     if missing <= 0:
         return 0
     chosen = shard_messages.take_of_each(db, caps, missing, patience)

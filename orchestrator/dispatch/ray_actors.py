@@ -182,8 +182,8 @@ class _Watch:
         over = False
         while self._working and not over and not stop.is_set():
             ended, self._working = self._ray.wait(self._working, timeout=_POLL)
-            for one in ended:
-                self._note(one)
+            for actor in ended:
+                self._note(actor)
             over = self._progress()
         if stop.is_set():
             self._end()
@@ -227,7 +227,7 @@ class _Watch:
             return f"the run is paused; `transexplain unpause {self._run_id}` lets it go on"
         if not state.workers:
             free = self._ray.available_resources()
-            room = ", ".join(f"{free.get(one, 0):g} {one}" for one in ("CPU", "GPU"))
+            room = ", ".join(f"{free.get(resource, 0):g} {resource}" for resource in ("CPU", "GPU"))
             return f"no actor holds a shard of this run; the cluster has free: {room}"
         return f"nothing was finished for {_PATIENCE:g} s; {state.workers} actors hold shards"
 

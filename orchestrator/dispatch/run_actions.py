@@ -25,22 +25,22 @@ def resumable(db: Database, run_id: str) -> str:
 
     Raises ConfigurationError where it cannot.
     """
-    found = runs.get(db, run_id)
-    if found.state == "cancelled":
-        raise ConfigurationError(f"run {found.id} was cancelled; start a new one")
-    if runs.progress(db, found.id).paused:
+    run = runs.get(db, run_id)
+    if run.state == "cancelled":
+        raise ConfigurationError(f"run {run.id} was cancelled; start a new one")
+    if runs.progress(db, run.id).paused:
         raise ConfigurationError(
-            f"run {found.id} is paused; `transexplain unpause {found.id}` lets workers go on with "
+            f"run {run.id} is paused; `transexplain unpause {run.id}` lets workers go on with "
             "it, and then it can be resumed or tried again here"
         )
     try:
-        check_versions(run_totals.aggregate_versions(db, found.id))
+        check_versions(run_totals.aggregate_versions(db, run.id))
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"run {found.id} cannot go on, it was begun with older software: {error}, and end this "
-            f"one with `transexplain cancel {found.id}`"
+            f"run {run.id} cannot go on, it was begun with older software: {error}, and end this "
+            f"one with `transexplain cancel {run.id}`"
         ) from error
-    return found.id
+    return run.id
 
 
 def queue_again(

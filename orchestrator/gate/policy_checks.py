@@ -240,24 +240,24 @@ def _truncated(summary: Summary, limit: float) -> Check:
 
 
 def _gaps(summary: Summary, limit: float) -> Check:
-    rule, found = "max_gap_above", summary.conservation
-    if found is None and summary.audited.task == "imported":
+    rule, conservation = "max_gap_above", summary.conservation
+    if conservation is None and summary.audited.task == "imported":
         return not_measured(rule, _IMPORTED, limit)
-    if found is None:
+    if conservation is None:
         return not_measured(
             rule,
             f"{summary.audited.method} keeps no ledger; audit with a method that conserves (lrp)",
             limit,
         )
-    if found.tolerance is None:
+    if conservation.tolerance is None:
         return not_measured(
             rule, f"there is no tolerance for {summary.audited.dtype}; run in float32", limit
         )
     what = (
-        f"of {found.attributions:,} explanations miss the tolerance {found.tolerance:g} "
-        f"(worst gap {found.worst:.1e})"
+        f"of {conservation.attributions:,} explanations miss the tolerance "
+        f"{conservation.tolerance:g} (worst gap {conservation.worst:.1e})"
     )
-    return at_most(rule, found.above, limit, what)
+    return at_most(rule, conservation.above, limit, what)
 
 
 def _accuracy(summary: Summary, limit: float) -> Check:
@@ -270,12 +270,14 @@ def _accuracy(summary: Summary, limit: float) -> Check:
 
 
 def _sensitivity(summary: Summary, limit: float) -> Check:
-    rule, found = "min_class_sensitivity", summary.class_sensitivity
-    if found is None:
+    rule, sensitivity = "min_class_sensitivity", summary.class_sensitivity
+    if sensitivity is None:
         why = "the run has no sample of it; audit a model of two or more classes with this version"
         why = _IMPORTED if summary.audited.task == "imported" else why
         return not_measured(rule, why, limit)
-    return at_least(rule, found.mean, limit, f"class sensitivity on {found.items:,} items")
+    return at_least(
+        rule, sensitivity.mean, limit, f"class sensitivity on {sensitivity.items:,} items"
+    )
 
 
 def _difference(summary: Summary, limit: float) -> Check:
@@ -324,15 +326,15 @@ def _why_not(summary: Summary, name: str, rule: MeasureRule) -> str:
 
 
 def _category(summary: Summary, limit: float) -> Check:
-    rule, found = "min_category_ratio", impact_of(summary)
-    if found is None:
+    rule, impact = "min_category_ratio", impact_of(summary)
+    if impact is None:
         why = "the run has no categories of people; name columns of them in groups.impact"
         why = why if summary.counts.done else "no item was explained"
         return not_measured(rule, why, limit)
     scored = only_scores(summary)
     known: list[tuple[float, str]] = []
     missing: list[str] = []
-    for answer in found.answers:
+    for answer in impact.answers:
         for table in answer.tables:
             rows = [pair for row in table.rows if (pair := _ratio(row, answer, scored=scored))]
             known += rows
@@ -421,14 +423,14 @@ def _gaps_of(summary: Summary) -> Check:
     return _none_of("forbid_gaps", list(caveats(summary)), "gaps in what the verdict rests on")
 
 
-def _none_of(rule: str, found: list[str], what: str) -> Check:
-    text = f"{len(found)} {what}, none allowed"
+def _none_of(rule: str, names: list[str], what: str) -> Check:
+    text = f"{len(names)} {what}, none allowed"
     return Check(
         rule=rule,
-        passed=not found,
-        measured=float(len(found)),
+        passed=not names,
+        measured=float(len(names)),
         threshold=0.0,
-        text=f"{text}: {named(found)}" if found else text,
+        text=f"{text}: {named(names)}" if names else text,
     )
 
 
@@ -445,20 +447,24 @@ def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
         if row.group in (rule.groups or (row.group,))
         and row.target in (rule.targets or (row.target,))
     ]
-    found = [row for row in scope if row.verdict in rule.forbid]
-    if not found and all(row.verdict == "suppressed" for row in scope):
+    flagged = [row for row in scope if row.verdict in rule.forbid]
+    if not flagged and all(row.verdict == "suppressed" for row in scope):
         return not_measured("relevance", _why_no_groups(summary))
-    text = f"{len(found)} of {len(scope)} comparisons are {' or '.join(rule.forbid)}, none allowed"
-    if found:
-        text += f": {named([f'{_row(row)} {row.verdict}' for row in found])}"
+    text = (
+        f"{len(flagged)} of {len(scope)} comparisons are {' or '.join(rule.forbid)}, none allowed"
+    )
+    if flagged:
+        text += f": {named([f'{_row(row)} {row.verdict}' for row in flagged])}"
     return Check(
-        rule="relevance", passed=not found, measured=float(len(found)), threshold=0.0, text=text
+        rule="relevance", passed=not flagged, measured=float(len(flagged)), threshold=0.0, text=text
     )
 
 
 def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
-    found = summary.faithfulness
-    rows = [] if found is None else [row for row in found.rows if row.beats is not None]
+    faithfulness = summary.faithfulness
+    rows = (
+        [] if faithfulness is None else [row for row in faithfulness.rows if row.beats is not None]
+    )
     names = [row.metric for row in rows]
     missing = list(_unknown_names("metric", rule.metrics, names))
     if missing or not rows:

@@ -47,11 +47,11 @@ def drift_checks(
         )
         return
     try:
-        found = compare_runs(db, before, run.id, force=rule.force)
+        drift = compare_runs(db, before, run.id, force=rule.force)
     except ConfigurationError as error:
         yield not_measured("drift", " ".join(str(error).split()))
         return
-    yield from _limits(found, rule, opened=opened)
+    yield from _limits(drift, rule, opened=opened)
 
 
 def _before(db: Database, run: AuditRun, rule: DriftRule) -> str | None:
@@ -65,27 +65,27 @@ def _before(db: Database, run: AuditRun, rule: DriftRule) -> str | None:
         return None
 
 
-def _limits(found: DriftSummary, rule: DriftRule, *, opened: bool) -> Iterator[Check]:
-    predictions, other = found.predictions, f"against run {found.before.run_id}"
+def _limits(drift: DriftSummary, rule: DriftRule, *, opened: bool) -> Iterator[Check]:
+    predictions, other = drift.predictions, f"against run {drift.before.run_id}"
     if rule.max_changed_predictions is not None:
         what = f"of {predictions.common:,} common items are predicted differently {other}"
         share = predictions.changed / predictions.common
         limit = rule.max_changed_predictions
         yield at_most("drift.max_changed_predictions", share, limit, what)
     if rule.max_rate_change is not None:
-        yield _rates(found, rule.max_rate_change, opened=opened)
+        yield _rates(drift, rule.max_rate_change, opened=opened)
     if rule.max_accuracy_drop is not None:
-        yield _accuracy(found, rule.max_accuracy_drop)
+        yield _accuracy(drift, rule.max_accuracy_drop)
     if rule.min_agreement is not None:
-        yield _agreement(found, rule.min_agreement)
+        yield _agreement(drift, rule.min_agreement)
     if rule.max_group_change is not None:
-        yield _groups(found, rule.max_group_change)
+        yield _groups(drift, rule.max_group_change)
     if rule.forbid_new_differences:
-        yield _new_differences(found)
+        yield _new_differences(drift)
 
 
-def _accuracy(found: DriftSummary, limit: float) -> Check:
-    rule, seen = "drift.max_accuracy_drop", found.predictions
+def _accuracy(drift: DriftSummary, limit: float) -> Check:
+    rule, seen = "drift.max_accuracy_drop", drift.predictions
     if not seen.labelled:
         return not_measured(rule, "no common item has a label in both runs", limit)
     lost = (seen.right_before - seen.right_after) / seen.labelled
@@ -93,9 +93,11 @@ def _accuracy(found: DriftSummary, limit: float) -> Check:
     return at_most(rule, max(0.0, lost), limit, what)
 
 
-def _agreement(found: DriftSummary, limit: float) -> Check:
+def _agreement(drift: DriftSummary, limit: float) -> Check:
     rule = "drift.min_agreement"
-    known = [(one.agreement.mean, one) for one in found.changes if one.agreement is not None]
+    known = [
+        (change.agreement.mean, change) for change in drift.changes if change.agreement is not None
+    ]
     if not known:
         return not_measured(rule, "no explanations have positions enough in common", limit)
     worst, place = min(known, key=lambda entry: entry[0])
@@ -103,21 +105,21 @@ def _agreement(found: DriftSummary, limit: float) -> Check:
     return at_least(rule, worst, limit, what)
 
 
-def _groups(found: DriftSummary, limit: float) -> Check:
+def _groups(drift: DriftSummary, limit: float) -> Check:
     rule = "drift.max_group_change"
-    shifts = found.groups.shifts if found.groups else ()
-    known = [one for one in shifts if one.interval is not None]
+    shifts = drift.groups.shifts if drift.groups else ()
+    known = [shift for shift in shifts if shift.interval is not None]
     if not known:
         return not_measured(rule, "no group has five entities that both runs mention", limit)
-    worst = max(known, key=lambda one: abs(one.change))
-    what = f"{found.unit}, the largest change: {worst.group} for {worst.class_name}"
+    worst = max(known, key=lambda shift: abs(shift.change))
+    what = f"{drift.unit}, the largest change: {worst.group} for {worst.class_name}"
     return at_most(rule, abs(worst.change), limit, what)
 
 
-def _rates(found: DriftSummary, limit: float, *, opened: bool) -> Check:
+def _rates(drift: DriftSummary, limit: float, *, opened: bool) -> Check:
     """A rate of a group that changed; the interval decides as it does in the comparison."""
     rule = "drift.max_rate_change"
-    known = [row for row in (found.groups.rates if found.groups else ()) if row.measure.interval]
+    known = [row for row in (drift.groups.rates if drift.groups else ()) if row.measure.interval]
     if not known:
         return not_measured(rule, "no group has ten common items with a predicted class")
     order = ("fail", "open", "pass")
@@ -134,11 +136,11 @@ def _rates(found: DriftSummary, limit: float, *, opened: bool) -> Check:
     )
 
 
-def _new_differences(found: DriftSummary) -> Check:
+def _new_differences(drift: DriftSummary) -> Check:
     rule = "drift.forbid_new_differences"
-    if found.groups is None:
+    if drift.groups is None:
         return not_measured(rule, "a run has no entity groups; audit both with groups.lexicon")
-    new = newly(found.groups.verdicts)
+    new = newly(drift.groups.verdicts)
     names = [f"{row.group}: {row.sentence}" for row in new]
     text = f"{len(new)} new differences, none allowed"
     return Check(
@@ -169,55 +171,55 @@ def judge(db: Database, run_id: str, policy: Policy) -> Verdict:
     if run.plan.task == "evaluation":
         raise ConfigurationError(f"run {run.id} is no audit; a gate judges audits")
     summary = summarise(db, run.id, gallery=0)
-    found = [finished(summary), *checks(policy, summary)]
+    results = [finished(summary), *checks(policy, summary)]
     if policy.drift is not None:
-        found += drift_checks(db, run, policy.drift, opened=policy.on_open == "pass")
+        results += drift_checks(db, run, policy.drift, opened=policy.on_open == "pass")
     return Verdict(
         run_id=run.id,
         name=run.plan.name,
-        passed=all(one.passed for one in found),
-        checks=tuple(found),
+        passed=all(check.passed for check in results),
+        checks=tuple(results),
     )
 
 
-def junit_xml(found: Verdict) -> str:
+def junit_xml(verdict: Verdict) -> str:
     """One suite of one test case per rule; a rule that is not kept is a failure with its reason,
     one that is open and passes counts as skipped.
 
     Characters that XML cannot hold become the replacement character.
     """
-    broken = str(sum(not one.passed for one in found.checks))
-    skipped = str(sum(one.passed and one.open for one in found.checks))
-    tests = str(len(found.checks))
+    broken = str(sum(not check.passed for check in verdict.checks))
+    skipped = str(sum(check.passed and check.open for check in verdict.checks))
+    tests = str(len(verdict.checks))
     counts = {"tests": tests, "failures": broken, "errors": "0", "skipped": skipped}
     top = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(top, "testsuite", {"name": _suite(found), **counts})
+    suite = ElementTree.SubElement(top, "testsuite", {"name": _suite(verdict), **counts})
     properties = ElementTree.SubElement(suite, "properties")
-    ElementTree.SubElement(properties, "property", {"name": "run_id", "value": found.run_id})
-    for one in found.checks:
-        _case(suite, _suite(found), one)
+    ElementTree.SubElement(properties, "property", {"name": "run_id", "value": verdict.run_id})
+    for check in verdict.checks:
+        _case(suite, _suite(verdict), check)
     ElementTree.indent(top)
     body = ElementTree.tostring(top, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def write_junit(found: Verdict, path: AnyPath) -> None:
+def write_junit(verdict: Verdict, path: AnyPath) -> None:
     """Write `junit_xml`; raises ConfigurationError where `path` cannot be written."""
-    write_text(path, junit_xml(found))
+    write_text(path, junit_xml(verdict))
 
 
-def _suite(found: Verdict) -> str:
-    return xml_text(f"transexplain gate: {found.name}")
+def _suite(verdict: Verdict) -> str:
+    return xml_text(f"transexplain gate: {verdict.name}")
 
 
-def _case(suite: ElementTree.Element, name: str, one: Check) -> None:
-    about = {"classname": name, "name": xml_text(one.rule), "time": "0"}
+def _case(suite: ElementTree.Element, name: str, check: Check) -> None:
+    about = {"classname": name, "name": xml_text(check.rule), "time": "0"}
     case = ElementTree.SubElement(suite, "testcase", about)
-    text = xml_text(one.text)
-    if one.passed and one.open:
+    text = xml_text(check.text)
+    if check.passed and check.open:
         ElementTree.SubElement(case, "skipped", {"message": text})
-    elif one.passed:
+    elif check.passed:
         ElementTree.SubElement(case, "system-out").text = text
     else:
-        failure = ElementTree.SubElement(case, "failure", {"message": text, "type": one.rule})
+        failure = ElementTree.SubElement(case, "failure", {"message": text, "type": check.rule})
         failure.text = text

@@ -240,19 +240,19 @@ class MetricSamples:
     """The samples of one scrape."""
 
     def __init__(self) -> None:
-        self._families: dict[str, Any] = {name: _family(one) for name, one in _FACTS.items()}
+        self._families: dict[str, Any] = {name: _family(facts) for name, facts in _FACTS.items()}
 
     def put(self, name: str, value: float, *labels: str) -> None:
         """One sample of a gauge or a counter; `labels` in the table's order."""
         self._families[name].add_metric(_labels(_FACTS[name], labels), value)
 
     def put_histogram(
-        self, name: str, found: Histogram, bounds: Sequence[float], *labels: str
+        self, name: str, histogram: Histogram, bounds: Sequence[float], *labels: str
     ) -> None:
         """One histogram."""
         ends = [*map(floatToGoString, bounds), "+Inf"]
-        buckets = list(zip(ends, map(float, found.counts), strict=True))
-        self._families[name].add_metric(_labels(_FACTS[name], labels), buckets, found.total)
+        buckets = list(zip(ends, map(float, histogram.counts), strict=True))
+        self._families[name].add_metric(_labels(_FACTS[name], labels), buckets, histogram.total)
 
     def families(self, names: Sequence[str] | None = None) -> Iterator[Metric]:
         """Every family, those without samples too, or those of these names."""
@@ -263,10 +263,10 @@ def _family(facts: MetricFacts) -> Any:
     return _FAMILIES[facts.kind](f"{PREFIX}{facts.name}", facts.about, labels=facts.labels)
 
 
-def _labels(facts: MetricFacts, given: Sequence[str]) -> list[str]:
+def _labels(facts: MetricFacts, values: Sequence[str]) -> list[str]:
     """Values that can be written, whatever a name holds."""
-    assert len(facts.labels) == len(given), facts.name
-    return [one[:_LONGEST].encode("utf-8", "replace").decode() for one in given]
+    assert len(facts.labels) == len(values), facts.name
+    return [value[:_LONGEST].encode("utf-8", "replace").decode() for value in values]
 
 
 def put_schedules(samples: MetricSamples, db: Database) -> None:
@@ -274,8 +274,8 @@ def put_schedules(samples: MetricSamples, db: Database) -> None:
     now = schedules.now(db)
     for row in browsing_fleet.schedule_rows(db, errors=False)[:MOST_SCHEDULES]:
         _put_schedule(samples, row, now)
-    for found in last_found(db)[:MOST_SCHEDULES]:
-        _put_last(samples, found)
+    for last in last_found(db)[:MOST_SCHEDULES]:
+        _put_last(samples, last)
 
 
 def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> None:
@@ -292,14 +292,14 @@ def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> No
             samples.put("schedule_next_timestamp_seconds", following, name)
 
 
-def _put_last(samples: MetricSamples, found: LastFound) -> None:
-    name = found.schedule
-    samples.put("schedule_last_run_info", 1, name, found.run_id, found.verdict)
-    samples.put("schedule_last_run_timestamp_seconds", found.finished, name)
+def _put_last(samples: MetricSamples, last: LastFound) -> None:
+    name = last.schedule
+    samples.put("schedule_last_run_info", 1, name, last.run_id, last.verdict)
+    samples.put("schedule_last_run_timestamp_seconds", last.finished, name)
     compared = {
-        "schedule_groups_newly_flagged": found.newly,
-        "schedule_groups_no_longer_flagged": found.gone,
-        "schedule_changed_predictions_ratio": found.changed,
+        "schedule_groups_newly_flagged": last.newly,
+        "schedule_groups_no_longer_flagged": last.gone,
+        "schedule_changed_predictions_ratio": last.changed,
     }
     for metric, value in compared.items():
         if value is not None:
@@ -358,9 +358,9 @@ class FleetCollector(Collector):
         figures = self._figures.read(items=items)
         _put_fleet(samples, now, items=items)
         samples.put("runs_left_out", figures.left_out)
-        queues = {one.id: queue_name(self._queue, one.modality, one.device) for one in figures.runs}
-        for one in figures.runs:
-            _put_run(samples, one, queues[one.id])
+        queues = {run.id: queue_name(self._queue, run.modality, run.device) for run in figures.runs}
+        for run in figures.runs:
+            _put_run(samples, run, queues[run.id])
         _put_queues(samples, figures, queues)
         _put_leases(samples, now, figures)
         _put_workers(samples, figures)
@@ -381,9 +381,9 @@ def _put_fleet(samples: MetricSamples, now: FleetStatus, *, items: bool) -> None
     oldest = max((worker.heartbeat_age for worker in now.workers), default=0.0)
     samples.put("oldest_heartbeat_seconds", oldest)
     _put_each(samples, "device_seconds", together(now.devices).seconds)
-    for one in now.devices:
-        if one.worker is not None and one.worker in at_work:
-            samples.put("device_waited", one.waited or 0.0, one.worker)
+    for device in now.devices:
+        if device.worker is not None and device.worker in at_work:
+            samples.put("device_waited", device.waited or 0.0, device.worker)
     if items:
         _put_each(samples, "messages_refused", {**dict.fromkeys(REASONS, 0), **now.refused})
 
@@ -393,32 +393,32 @@ def _put_each(samples: MetricSamples, name: str, values: Mapping[str, float]) ->
         samples.put(name, value, label)
 
 
-def _put_run(samples: MetricSamples, one: RunFigures, queue: str) -> None:
-    samples.put("run_info", 1, one.id, one.name, one.task, one.state, queue)
-    for state, count in one.shards.items():
-        samples.put("run_shards", count, one.id, state)
-    counts = {"explained": one.explained, "failed": one.failed, "pending": one.pending}
+def _put_run(samples: MetricSamples, run: RunFigures, queue: str) -> None:
+    samples.put("run_info", 1, run.id, run.name, run.task, run.state, queue)
+    for state, count in run.shards.items():
+        samples.put("run_shards", count, run.id, state)
+    counts = {"explained": run.explained, "failed": run.failed, "pending": run.pending}
     for state, count in counts.items():
-        samples.put("run_items", count, one.id, state)
-    frequent = dict(list(one.kinds.items())[:MOST_KINDS])
-    if others := sum(one.kinds.values()) - sum(frequent.values()):
+        samples.put("run_items", count, run.id, state)
+    frequent = dict(list(run.kinds.items())[:MOST_KINDS])
+    if others := sum(run.kinds.values()) - sum(frequent.values()):
         frequent["other"] = frequent.get("other", 0) + others
     for kind, count in frequent.items():
-        samples.put("run_failed_items", count, one.id, kind)
-    samples.put("run_claims", one.claims, one.id)
-    if one.state == "running":
-        samples.put("run_age_seconds", one.age, one.id)
-        samples.put("run_paused", float(one.paused), one.id)
-        if not one.paused:  # that nobody claims its shards is what was asked for
-            samples.put("run_idle_seconds", one.idle, one.id)
-        samples.put_histogram("lease_age_seconds", one.leases, LEASE_AGE, one.id)
+        samples.put("run_failed_items", count, run.id, kind)
+    samples.put("run_claims", run.claims, run.id)
+    if run.state == "running":
+        samples.put("run_age_seconds", run.age, run.id)
+        samples.put("run_paused", float(run.paused), run.id)
+        if not run.paused:  # that nobody claims its shards is what was asked for
+            samples.put("run_idle_seconds", run.idle, run.id)
+        samples.put_histogram("lease_age_seconds", run.leases, LEASE_AGE, run.id)
 
 
 def _put_queues(samples: MetricSamples, figures: FleetFigures, queues: Mapping[str, str]) -> None:
     counts: Counter[tuple[str, str]] = Counter()
-    for one in figures.runs:
+    for run in figures.runs:
         for state in ("queued", "running"):
-            counts[queues[one.id], state] += one.shards[state] if one.state == "running" else 0
+            counts[queues[run.id], state] += run.shards[state] if run.state == "running" else 0
     for (queue, state), count in sorted(counts.items()):
         samples.put("queue_shards", count, queue, state)
 
@@ -431,28 +431,28 @@ def _put_messages(samples: MetricSamples, waiting: Mapping[str, int] | None) -> 
 
 def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures) -> None:
     """Of workers that hold shards of the runs that are exported."""
-    exported = {one.id for one in figures.runs}
+    exported = {run.id for run in figures.runs}
     held: Counter[str] = Counter()
-    for one in sorted(now.workers, key=lambda one: one.heartbeat_age):
-        held[one.run_id] += 1
-        if one.run_id in exported and held[one.run_id] <= MOST_WORKERS:
-            of = (one.run_id, one.name)
-            samples.put("worker_leases", one.shards, *of)
-            samples.put("worker_heartbeat_age_seconds", one.heartbeat_age, *of)
-            samples.put("worker_lease_left_seconds", one.lease_left, *of)
+    for worker in sorted(now.workers, key=lambda worker: worker.heartbeat_age):
+        held[worker.run_id] += 1
+        if worker.run_id in exported and held[worker.run_id] <= MOST_WORKERS:
+            of = (worker.run_id, worker.name)
+            samples.put("worker_leases", worker.shards, *of)
+            samples.put("worker_heartbeat_age_seconds", worker.heartbeat_age, *of)
+            samples.put("worker_lease_left_seconds", worker.lease_left, *of)
 
 
 def _put_workers(samples: MetricSamples, figures: FleetFigures) -> None:
     """What each worker saved; those last heard of come first."""
     counted: Counter[str] = Counter()
-    for one in figures.saved:
-        counted[one.run_id] += 1
-        if counted[one.run_id] > MOST_WORKERS:
+    for saved in figures.saved:
+        counted[saved.run_id] += 1
+        if counted[saved.run_id] > MOST_WORKERS:
             continue
-        of = (one.run_id, one.worker, one.hardware)
-        samples.put("worker_shards", one.shards, *of)
-        samples.put("worker_items", one.items, *of)
-        for stage, seconds in one.seconds.items():
+        of = (saved.run_id, saved.worker, saved.hardware)
+        samples.put("worker_shards", saved.shards, *of)
+        samples.put("worker_items", saved.items, *of)
+        for stage, seconds in saved.seconds.items():
             samples.put("device_time_seconds", seconds, *of, stage)
 
 
@@ -461,20 +461,20 @@ def _put_histograms(
 ) -> None:
     """Of each run and kind of device, all workers together."""
     together: dict[tuple[str, str], list[SavedShards]] = {}
-    for one in figures.saved:
-        together.setdefault((one.run_id, one.hardware), []).append(one)
+    for saved in figures.saved:
+        together.setdefault((saved.run_id, saved.hardware), []).append(saved)
     for (run_id, device), some in together.items():
         of = (run_id, queues[run_id], device)
         samples.put_histogram(
-            "shard_seconds", _sum([one.shard_seconds for one in some]), SHARD_SECONDS, *of
+            "shard_seconds", _sum([saved.shard_seconds for saved in some]), SHARD_SECONDS, *of
         )
         samples.put_histogram(
-            "shard_items_per_second", _sum([one.rates for one in some]), ITEMS_PER_SECOND, *of
+            "shard_items_per_second", _sum([saved.rates for saved in some]), ITEMS_PER_SECOND, *of
         )
         for stage in some[0].waits:
-            waits = _sum([one.waits[stage] for one in some])
+            waits = _sum([saved.waits[stage] for saved in some])
             samples.put_histogram("device_wait_seconds", waits, WAIT_SECONDS, run_id, device, stage)
 
 
-def _sum(found: list[Histogram]) -> Histogram:
-    return sum(found[1:], start=found[0])
+def _sum(histograms: list[Histogram]) -> Histogram:
+    return sum(histograms[1:], start=histograms[0])

@@ -65,7 +65,7 @@ class BoundedLooks(Generic[T]):
             now = time.monotonic()
             if self._looks and not _is_old(self._looks[-1], now):
                 return self._looks[-1]
-            hanging = [one for one in self._looks if one.ended is None]
+            hanging = [look for look in self._looks if look.ended is None]
             if len(hanging) >= _MOST:
                 return hanging[-1]
             new = _Look(self._ask)
@@ -153,15 +153,15 @@ class BrokerQueues:
 
     def waiting(self) -> Mapping[str, int] | None:
         """Messages that wait in each queue of the fleet; None: the broker does not answer."""
-        found = self._looks.answer()
-        return found if isinstance(found, dict) else None
+        answer = self._looks.answer()
+        return answer if isinstance(answer, dict) else None
 
     def _look(self) -> dict[str, int] | str:
         """The messages of each queue, or why they are not known."""
         from orchestrator.dispatch.queue import depths  # Celery, where a broker is asked alone
 
         try:
-            found = depths(self._settings, queues_for(self._settings))
+            messages = depths(self._settings, queues_for(self._settings))
         except TransExplainError as error:
             return self._noted(str(error))
         except Exception as error:  # noqa: BLE001 - whatever a driver raises: it did not answer
@@ -169,7 +169,7 @@ class BrokerQueues:
         if self._away:
             log.info("the broker answers again")
         self._away = False
-        return found
+        return messages
 
     def _noted(self, reason: str) -> str:
         if not self._away:

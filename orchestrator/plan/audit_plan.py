@@ -126,7 +126,7 @@ def prepare_audit(
     shards = make_shards(dataset.rows, plan.shard_size)
     first, warnings = _first_item(plan, shards), list(dataset.read_as)
     if task == "audit":
-        parameters = sum(one.numel() for one in model.module.parameters())
+        parameters = sum(tensor.numel() for tensor in model.module.parameters())
         check = check_plan(plan, spec.groups, parameters)
         plan = private(replace(plan, check=check, exact=exact))
         warnings += [*_warnings(plan, labels, spec.groups), *lexicon_warnings(plan, model)]
@@ -157,19 +157,19 @@ def _with_evaluation(
 ) -> tuple[AuditPlan, list[str]]:
     """The plan with what is measured about its explanations, tried on one item."""
     section = spec.evaluation
-    wanted = section.of_every_item(plan) if task == "evaluation" else None
+    evaluation = section.of_every_item(plan) if task == "evaluation" else None
     if task == "audit":
-        wanted = section.of_audit(plan)
-    if wanted is None:
+        evaluation = section.of_audit(plan)
+    if evaluation is None:
         return plan, []
-    extended = replace(plan, evaluation=wanted, task=task)
+    extended = replace(plan, evaluation=evaluation, task=task)
     try:
-        found, warnings = usable(extended, section, model, [] if first is None else [first])
+        measurable, warnings = usable(extended, section, model, [] if first is None else [first])
     except (ConfigurationError, EngineError) as error:
         if task == "evaluation" or section != EvaluationSection():
             raise
         return plan, [f"whether the method is faithful is not measured: {error}"]
-    return replace(extended, evaluation=found), warnings
+    return replace(extended, evaluation=measurable), warnings
 
 
 def _plan(
@@ -178,17 +178,17 @@ def _plan(
     dataset: DatasetRef,
     task: Task,
 ) -> AuditPlan:
-    own = tuple(Classification(**c.model_dump()) for c in spec.classifications)
-    names = class_names(model.ref, own)
+    classifications = tuple(Classification(**c.model_dump()) for c in spec.classifications)
+    names = class_names(model.ref, classifications)
     if model.ref.head in AT_POSITIONS:
-        own = named_types(model.ref)
+        classifications = named_types(model.ref)
     return AuditPlan(
         name=spec.name,
         model=model.ref,
         dataset=dataset,
         method=spec.explained_by,
         targets=tuple(short_form(target, names) for target in spec.targets),
-        classifications=own,
+        classifications=classifications,
         labels=_mapping(spec, model, dataset),
         long_text=spec.long_text,
         max_length=spec.max_length,
@@ -231,16 +231,16 @@ def _single_labels(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -
         return [ANSWER] if any(map(AnswerScheme().accepted, cells)) else []
     if several is None:
         return cells
-    return sorted({one for cell in cells for one in several.written(cell, known)})
+    return sorted({label for cell in cells for label in several.written(cell, known)})
 
 
 def _types_in(cells: Sequence[str], scheme: LabelScheme) -> set[str]:
     """The types of the entities that cells name; one that cannot be read fails its own item."""
-    found: set[str] = set()
+    written: set[str] = set()
     for cell in cells:
         with suppress(ItemError):
-            found |= {one.type for one in scheme.written(cell)}
-    return found
+            written |= {label.type for label in scheme.written(cell)}
+    return written
 
 
 #: what models do that give an item no class
@@ -254,13 +254,13 @@ _DOES: Mapping[Head, str] = {
 def _refuse_at_positions(spec: AuditSpec, head: Head) -> None:
     """Raise ConfigurationError for what is of models that answer an item with one of classes."""
     groups = spec.groups
-    given = {
+    fields = {
         "labels": spec.labels,
         "explain.exact": spec.explain,
         "groups.impact": groups.impact if groups else None,
         "groups.favourable": groups.favourable if groups else None,
     }
-    for key, value in given.items():
+    for key, value in fields.items():
         if value:
             raise ConfigurationError(
                 f"{key} is for models that answer an item, and this model {_DOES[head]}; remove it"
@@ -320,7 +320,7 @@ def _classes_of_labels(plan: AuditPlan, labels: Sequence[str]) -> dict[str, str 
         types = AnswerScheme().types
         if plan.model.head == "tokens":
             types = LabelScheme(plan.model.classes).types
-        return {one: one if one in types else None for one in labels}
+        return {label: label if label in types else None for label in labels}
     if plan.model.head == GENERATED:
         return dict.fromkeys(labels, GENERATED)
     names = ClassNames(plan.model.classes, plan.classifications)
@@ -420,11 +420,11 @@ class FailingRows:
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def add(self, one: ItemFailure) -> None:
+    def add(self, failure: ItemFailure) -> None:
         """Count a row, and name it if it is among the first."""
         self.count += 1
         if len(self.examples) < _SHOWN:
-            self.examples.append(f"row {one.index} ({one.item_id}): {one.message}")
+            self.examples.append(f"row {failure.index} ({failure.item_id}): {failure.message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +440,7 @@ class DataCheck:
     @property
     def share_failing(self) -> float:
         """Of the rows that were encoded, the share that fails."""
-        return sum(one.count for one in self.failing.values()) / max(1, self.rows)
+        return sum(failing.count for failing in self.failing.values()) / max(1, self.rows)
 
     def lines(self) -> Iterator[str]:
         """For the terminal."""
@@ -456,9 +456,9 @@ class DataCheck:
             yield f"items in a group, of {self.encoded:,}: {counts}"
         if not self.failing:
             yield "no row fails"
-        for kind, found in sorted(self.failing.items(), key=lambda entry: -entry[1].count):
-            yield f"{found.count:,} row{'s' * (found.count > 1)} will fail, {kind}:"
-            yield from (f"  {example}" for example in found.examples)
+        for kind, failing in sorted(self.failing.items(), key=lambda entry: -entry[1].count):
+            yield f"{failing.count:,} row{'s' * (failing.count > 1)} will fail, {kind}:"
+            yield from (f"  {example}" for example in failing.examples)
 
 
 def check_data(prepared: Prepared) -> DataCheck:
@@ -469,14 +469,14 @@ def check_data(prepared: Prepared) -> DataCheck:
     plan = prepared.plan
     failing: dict[str, FailingRows] = {}
     unread: set[int] = set()
-    for one in unread_rows(plan.dataset):
-        unread.add(one.index)
-        failing.setdefault(one.kind, FailingRows()).add(one)
+    for failure in unread_rows(plan.dataset):
+        unread.add(failure.index)
+        failing.setdefault(failure.kind, FailingRows()).add(failure)
     finder = EntityFinder(plan) if plan.groups else None
     mentions: Counter[str] = Counter({group.name: 0 for group in plan.groups})
     encoded = 0
     for block in _blocks(plan):
-        items = [one for one in read_shard(plan.dataset, block) if one.index not in unread]
+        items = [item for item in read_shard(plan.dataset, block) if item.index not in unread]
         encoded += block.stop - block.start
         for failure in _unencodable(prepared, items):
             failing.setdefault(failure.kind, FailingRows()).add(failure)
@@ -506,7 +506,7 @@ def _blocks(plan: AuditPlan) -> Sequence[Shard]:
 
 
 def _readable(items: Sequence[Item | ItemFailure]) -> list[Item]:
-    return [one for one in items if isinstance(one, Item)]
+    return [item for item in items if isinstance(item, Item)]
 
 
 def _unencodable(prepared: Prepared, items: Sequence[Item | ItemFailure]) -> Iterator[ItemFailure]:
@@ -514,8 +514,8 @@ def _unencodable(prepared: Prepared, items: Sequence[Item | ItemFailure]) -> Ite
     from transexplain.explaining import Request
 
     request = Request.from_plan(prepared.plan)
-    yield from (one for one in items if isinstance(one, ItemFailure))
+    yield from (item for item in items if isinstance(item, ItemFailure))
     readable = _readable(items)
     for start in range(0, len(readable), _TOGETHER):
-        found = request.encode(prepared.model, readable[start : start + _TOGETHER])
-        yield from (one for one in found if isinstance(one, ItemFailure))
+        encoded = request.encode(prepared.model, readable[start : start + _TOGETHER])
+        yield from (item for item in encoded if isinstance(item, ItemFailure))

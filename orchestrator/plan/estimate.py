@@ -85,7 +85,7 @@ class Estimate:
     @property
     def seconds(self) -> float:
         """Of the whole run in one process here, about."""
-        return sum(one.seconds for one in self.purposes.values())
+        return sum(passes.seconds for passes in self.purposes.values())
 
     def summary_text(self) -> str:
         """Lines for the terminal."""
@@ -99,7 +99,7 @@ class Estimate:
             *([f"{self.exact} on {self.exact_share:.1%} of the items"] if self.exact else []),
             f"{self.forwards:g} forward and {self.backwards:g} backward passes an item, "
             f"{self.items * self.forwards:,.0f} and {self.items * self.backwards:,.0f} in all",
-            *(f"  {name}: {one.summary_text()}" for name, one in self.purposes.items()),
+            *(f"  {name}: {passes.summary_text()}" for name, passes in self.purposes.items()),
             f"about {duration(self.seconds)} in one process on {self.device} (measured on "
             f"{self.timed} items), about {size(self.bytes)} in the store",
         ]
@@ -132,7 +132,7 @@ def estimate(prepared: Prepared) -> Estimate:
     measured = _measured(prepared, items)
     mentioned = _mentioned(plan, items)
     mentions = {group: round(share * plan.dataset.rows) for group, share in mentioned.items()}
-    found = Estimate(
+    untimed = Estimate(
         items=plan.dataset.rows,
         shards=len(prepared.shards),
         method=plan.method.name,
@@ -153,8 +153,8 @@ def estimate(prepared: Prepared) -> Estimate:
         mentions=mentions,
         power=dict(_power(plan, mentions, 3 if any(item.label for item in items) else 1)),
     )
-    purposes = _purposes(plan, found, min(1.0, sum(mentioned.values())))
-    return replace(found, purposes={name: measured.timed(one) for name, one in purposes})
+    purposes = _purposes(plan, untimed, min(1.0, sum(mentioned.values())))
+    return replace(untimed, purposes={name: measured.timed(passes) for name, passes in purposes})
 
 
 def _targets(plan: AuditPlan) -> int:
@@ -163,7 +163,8 @@ def _targets(plan: AuditPlan) -> int:
     classes = len(plan.model.classes)
     counts = {"all": classes}
     return sum(
-        min(one.k, classes) if one.kind == "top" else counts.get(one.kind, 1) for one in kinds
+        min(target.k, classes) if target.kind == "top" else counts.get(target.kind, 1)
+        for target in kinds
     )
 
 
@@ -172,10 +173,10 @@ def _sizes(prepared: Prepared, items: Sequence[Item]) -> tuple[float, float]:
     from transexplain.explaining import Request
 
     encoded = Request.from_plan(prepared.plan).encode(prepared.model, items)
-    readable = [one for one in encoded if not isinstance(one, ItemFailure)]
+    readable = [item for item in encoded if not isinstance(item, ItemFailure)]
     count = max(1, len(readable))
-    positions = sum(one.length for one in readable) / count
-    return max(1.0, positions), max(1.0, sum(len(one.windows) or 1 for one in readable) / count)
+    positions = sum(item.length for item in readable) / count
+    return max(1.0, positions), max(1.0, sum(len(item.windows) or 1 for item in readable) / count)
 
 
 def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
@@ -210,13 +211,15 @@ def _power(
     for group, others in compared.items():
         if not others or not mentions.get(group):
             continue
-        own, other = (sum(mentions.get(name, 0) for name in side) for side in ([group], others))
+        mentioned, other = (
+            sum(mentions.get(name, 0) for name in side) for side in ([group], others)
+        )
         swapped = sum(swaps.get(name, 0.0) * mentions.get(name, 0) for name in (group, *others))
         texts = min(swapped, templates) if templates else swapped
         names = min(terms[group], sum(terms[other] for other in others))
         tested = len(compared) * answers
         sample = math.inf if plan.complete else float(names)
-        rates = of_rates(plan.matters.rates, own, other, sample, tested * rates_each)
+        rates = of_rates(plan.matters.rates, mentioned, other, sample, tested * rates_each)
         words = f"outcome {_both(rates, 100, 'points')}"
         if texts:
             effect = of_plan(plan.matters.logit, texts, sample, 4 * tested)
@@ -231,15 +234,15 @@ def _both(precision: Precision, scale: int, unit: str) -> str:
     return f"{scale * precision.finds:.2g} and {absent} {unit}"
 
 
-def _purposes(plan: AuditPlan, found: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:
+def _purposes(plan: AuditPlan, figures: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:
     """The passes of a whole run by purpose; `mentioned`: share of items in a group."""
-    rows, windows = plan.dataset.rows, found.windows
-    length = round(found.positions / windows)
-    own = cost_of(plan.method, length).of(found.targets)
-    yield "explanations", _scaled(rows * windows, own, rows)
+    rows, windows = plan.dataset.rows, figures.windows
+    length = round(figures.positions / windows)
+    method_cost = cost_of(plan.method, length).of(figures.targets)
+    yield "explanations", _scaled(rows * windows, method_cost, rows)
     if plan.exact is not None:
         share = plan.exact.share * rows
-        cost = cost_of(plan.exact.method, length).of(found.targets)
+        cost = cost_of(plan.exact.method, length).of(figures.targets)
         yield "exact sample", _scaled(share * windows, cost, share)
     if plan.check is not None:
         checked = plan.check.share * rows * mentioned
@@ -248,7 +251,7 @@ def _purposes(plan: AuditPlan, found: Estimate, mentioned: float) -> Iterator[tu
         if plan.check.swap_passes:
             yield "swaps", _scaled(plan.check.swap_passes * windows, (1, 0), checked)
         if plan.check.randomised:
-            yield "randomised model", _scaled(checked * windows, own, checked)
+            yield "randomised model", _scaled(checked * windows, method_cost, checked)
     measured = evaluation_estimate(plan)
     if measured is not None:
         yield "faithfulness", _scaled(measured.passes * windows, (1, 0), measured.items)
@@ -267,9 +270,9 @@ class _Measured:
     backward: float  #: seconds of a backward pass
     bytes_per_item: float
 
-    def timed(self, one: Passes) -> Passes:
-        seconds = one.forwards * self.forward + one.backwards * self.backward
-        return replace(one, seconds=seconds)
+    def timed(self, passes: Passes) -> Passes:
+        seconds = passes.forwards * self.forward + passes.backwards * self.backward
+        return replace(passes, seconds=seconds)
 
 
 def _measured(prepared: Prepared, items: Sequence[Item]) -> _Measured:
@@ -286,13 +289,13 @@ def _measured(prepared: Prepared, items: Sequence[Item]) -> _Measured:
     done = len(ends)
     _, logits_only = _timed(prepared, some[:done], bare)
     positions, windows = _sizes(prepared, some[:done])
-    own = cost_of(plan.method, round(positions / windows)).of(_targets(plan))
-    whole, one = seconds / max(1, done) / windows, logits_only / max(1, done) / windows
-    if own[1] and facts_of(plan.method.name).needs_rules:
-        forward = min(one, whole / sum(own))
-        backward = (whole - own[0] * forward) / own[1]
+    cost = cost_of(plan.method, round(positions / windows)).of(_targets(plan))
+    whole, logits = seconds / max(1, done) / windows, logits_only / max(1, done) / windows
+    if cost[1] and facts_of(plan.method.name).needs_rules:
+        forward = min(logits, whole / sum(cost))
+        backward = (whole - cost[0] * forward) / cost[1]
     else:  # methods without rules take nothing without targets
-        forward = backward = whole / max(1.0, sum(own))
+        forward = backward = whole / max(1.0, sum(cost))
     return _Measured(
         items=done, forward=forward, backward=backward, bytes_per_item=_stored(plan, ends)
     )
@@ -315,16 +318,16 @@ def _timed(
 
 def _stored(plan: AuditPlan, ends: "Sequence[Explained]") -> float:
     """Mean bytes of an item's rows."""
-    good = [one for one in ends if one.outcome is not None]
+    good = [end for end in ends if end.outcome is not None]
     if not good:
         return 0.0
     outcomes = tuple(
-        replace(one.outcome, index=place) for place, one in enumerate(good) if one.outcome
+        replace(end.outcome, index=place) for place, end in enumerate(good) if end.outcome
     )
     result = ShardResult(
         shard=Shard(index=0, start=0, stop=len(good)),
         outcomes=outcomes,
-        attributions=tuple(each for one in good for each in one.attributions),
+        attributions=tuple(each for end in good for each in end.attributions),
         failures=(),
         mentions=(),
         aggregate={},

@@ -55,14 +55,14 @@ def import_spec(
 
     Columns that the statistics are split by need not be named in data.meta. Raises SpecError.
     """
-    given = {**overrides, "data.source": file, "model.source": model}
-    spec = load_spec(None, given, settings)
+    values = {**overrides, "data.source": file, "model.source": model}
+    spec = load_spec(None, values, settings)
     if unread := [name for name in _UNREAD if getattr(spec.data, name) is not None]:
         raise SpecError(f"data.{unread[0]} is not read from a file of attributions")
     groups = spec.groups
     impact = groups.impact.planned().columns if groups and groups.impact else ()
-    wanted = (groups.slice, *groups.columns, *impact) if groups else ()
-    meta = dict.fromkeys((*spec.data.meta, *(one for one in wanted if one)))
+    columns = (groups.slice, *groups.columns, *impact) if groups else ()
+    meta = dict.fromkeys((*spec.data.meta, *(column for column in columns if column)))
     data = spec.data.model_copy(update={"meta": tuple(meta)})
     return spec.model_copy(update={"data": data})
 
@@ -75,11 +75,11 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
     _check(request)
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
     labels, sink = _labels(spec, request), spec.payload.planned()
-    own = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
+    roles = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
         AttributionColumns(
-            named={**own, **request.columns},
+            named={**roles, **request.columns},
             classes=ClassNames(request.classes) if request.classes else None,
             labels=labels,
             meta=spec.data.meta,

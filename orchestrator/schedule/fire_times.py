@@ -28,19 +28,19 @@ def latest(cron: str, time_zone: str, now: float) -> float | None:
     """
     _refuse(cron)
     moment = datetime.fromtimestamp(int(now) + 1, ZoneInfo(time_zone))
-    found = None
+    last = None
     for fire in CronSim(cron, moment, reverse=True):
         if fire.timestamp() <= now:
-            found = fire.timestamp()
+            last = fire.timestamp()
             break
-    if found is None:
+    if last is None:
         return None
     # going backwards from the second pass of a repeated hour misses what fired in the first
-    for fired in upcoming(cron, time_zone, found):
+    for fired in upcoming(cron, time_zone, last):
         if fired > now:
             break
-        found = fired
-    return found
+        last = fired
+    return last
 
 
 def overdue(cron: str, time_zone: str, since: float, now: float) -> float:

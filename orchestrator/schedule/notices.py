@@ -48,7 +48,9 @@ def notice_of(summary: Summary, schedule: str) -> Notice:
     """The notice of a finished run."""
     audited, counts, previous = summary.audited, summary.counts, summary.previous
     verdict = [summary.verdict.text] if summary.verdict else []
-    lines = [one.text for one in summary.headline[:_SENTENCES] if one.text not in verdict]
+    lines = [
+        finding.text for finding in summary.headline[:_SENTENCES] if finding.text not in verdict
+    ]
     lists = [("Flagged groups", _names(differences(summary)))]
     if previous is not None:
         lists.append(("Newly flagged", _names(newly(previous))))
@@ -173,12 +175,12 @@ def encoded(body: Body) -> bytes:
 
 def _fitting(notice: Notice, write: Callable[[Notice], Body], fits: Callable[[Body], bool]) -> Body:
     """The body with the longest texts that fit; an escape must not be cut, so texts are."""
-    made: Body = {}
+    body: Body = {}
     for longest, most in _SIZES:
-        made = write(shortened(notice, longest, most))
-        if fits(made):
+        body = write(shortened(notice, longest, most))
+        if fits(body):
             break
-    return made
+    return body
 
 
 def _fits_slack(body: Body) -> bool:
@@ -194,7 +196,7 @@ def _slack(notice: Notice) -> Body:
     sections.append(_escaped(notice.counts))
     if notice.link:
         sections.append(f"<{_escaped(notice.link)}|Open the run>")
-    blocks = [{"type": "section", "text": _mrkdwn(one)} for one in sections if one]
+    blocks = [{"type": "section", "text": _mrkdwn(section)} for section in sections if section]
     source = {"type": "context", "elements": [_mrkdwn(_escaped(notice.source))]}
     return {"text": sections[0], "blocks": [*blocks, source]}
 
@@ -204,7 +206,7 @@ def _mrkdwn(text: str) -> Body:
 
 
 def _bulleted(lines: Sequence[str]) -> list[str]:
-    return ["\n".join(f"\N{BULLET} {_escaped(one)}" for one in lines)] if lines else []
+    return ["\n".join(f"\N{BULLET} {_escaped(line)}" for line in lines)] if lines else []
 
 
 def _escaped(text: str) -> str:
@@ -213,7 +215,7 @@ def _escaped(text: str) -> str:
 
 def _teams(notice: Notice) -> Body:
     body = [_runs(notice.title, weight="Bolder", size="Medium")]
-    body += [_runs(one) for one in notice.sentences]
+    body += [_runs(sentence) for sentence in notice.sentences]
     for heading, names in notice.lists:
         body.append(_runs(heading, weight="Bolder"))
         body += [_runs(f"\N{BULLET} {name}", spacing="None") for name in names]
@@ -325,10 +327,10 @@ def read_server(url: str) -> MailServer:
 
 
 def _starttls(host: str) -> bool:
-    found = os.environ.get(STARTTLS) or "auto"
-    if found not in ("auto", "required", "off"):
-        raise ConfigurationError(f"{STARTTLS}={found!r} is none of auto, required, off")
-    return found == "required" or (found == "auto" and not _is_local(host))
+    mode = os.environ.get(STARTTLS) or "auto"
+    if mode not in ("auto", "required", "off"):
+        raise ConfigurationError(f"{STARTTLS}={mode!r} is none of auto, required, off")
+    return mode == "required" or (mode == "auto" and not _is_local(host))
 
 
 def _is_local(host: str) -> bool:
@@ -339,14 +341,14 @@ def _is_local(host: str) -> bool:
 
 def sender() -> str:
     """The address that messages come from; raises ConfigurationError where there is none."""
-    found = os.environ.get(FROM)
-    if not found:
+    sender = os.environ.get(FROM)
+    if not sender:
         raise ConfigurationError(f"set {FROM} to the address that e-mail comes from")
     try:
-        check_address(found)
+        check_address(sender)
     except ConfigurationError as error:
         raise ConfigurationError(f"{FROM}: {error}") from None
-    return found
+    return sender
 
 
 def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> EmailMessage:
@@ -355,22 +357,22 @@ def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> Ema
     Its Message-ID is the same for every attempt, so that a mailbox can drop the second.
     """
     short = shortened(notice, _LONGEST, _MOST)
-    made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
-    found = " ".join((f"TransExplain: {notice.title}.", *notice.sentences[:1]))
-    made["Subject"] = one_line(found, _SUBJECT)
-    made["From"] = Mailbox("TransExplain", addr_spec=sent_from)
-    made["To"] = Mailbox(addr_spec=to)
-    made["Date"] = format_datetime(datetime.now(UTC))
-    made["Message-ID"] = f"<{identity}@{sent_from.partition('@')[2]}>"
-    made["Auto-Submitted"] = "auto-generated"
-    made.set_content(lines_of(short))
-    made.add_alternative(_html(short), subtype="html")
-    return made
+    message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
+    subject = " ".join((f"TransExplain: {notice.title}.", *notice.sentences[:1]))
+    message["Subject"] = one_line(subject, _SUBJECT)
+    message["From"] = Mailbox("TransExplain", addr_spec=sent_from)
+    message["To"] = Mailbox(addr_spec=to)
+    message["Date"] = format_datetime(datetime.now(UTC))
+    message["Message-ID"] = f"<{identity}@{sent_from.partition('@')[2]}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(lines_of(short))
+    message.add_alternative(_html(short), subtype="html")
+    return message
 
 
 def _html(notice: Notice) -> str:
     parts = [f"<h1>{escape(notice.title)}</h1>"]
-    parts += [f"<p>{escape(one)}</p>" for one in notice.sentences]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in notice.sentences]
     for heading, names in notice.lists:
         points = "".join(f"<li>{escape(name)}</li>" for name in names)
         parts.append(f"<h2>{escape(heading)}</h2><ul>{points}</ul>")

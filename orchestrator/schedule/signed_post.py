@@ -70,42 +70,48 @@ class Allowed:
     def from_environment(cls) -> "Allowed":
         """Read addresses, networks and names, apart by commas; raises ConfigurationError."""
         networks, names = [], set()
-        for one in filter(None, map(str.strip, os.environ.get(ALLOW, "").split(","))):
+        for network in filter(None, map(str.strip, os.environ.get(ALLOW, "").split(","))):
             try:
-                networks.append(ip_network(one))
+                networks.append(ip_network(network))
             except ValueError:
-                if not one.isascii() or "/" in one or ":" in one or "*" in one or " " in one:
+                if (
+                    not network.isascii()
+                    or "/" in network
+                    or ":" in network
+                    or "*" in network
+                    or " " in network
+                ):
                     raise ConfigurationError(
-                        f"{ALLOW}: {one!r} is no address, network or name of a host; write "
+                        f"{ALLOW}: {network!r} is no address, network or name of a host; write "
                         "10.0.0.0/8, 192.168.1.7 or hooks.internal, apart by commas"
                     ) from None
-                names.add(_plain(one))
+                names.add(_plain(network))
         return cls(networks=tuple(networks), names=frozenset(names))
 
     def refusal(self, host: str, address: str) -> str | None:
         """What is against a host at a numeric address; None: nothing."""
-        found = _unwrapped(ip_address(address.partition("%")[0]))
-        what = not_public(found)
+        ip = _unwrapped(ip_address(address.partition("%")[0]))
+        what = not_public(ip)
         if what is None or _plain(host) in self.names:
             return None
-        if any(found in one for one in self.networks):
+        if any(ip in network for network in self.networks):
             return None
-        at = f"{host} is" if str(found) == host else f"{host} is at {found},"
+        at = f"{host} is" if str(ip) == host else f"{host} is at {ip},"
         return (
             f"{at} {what}; nothing is posted there unless the environment allows it: "
-            f"{ALLOW}={found if _is_ip(host) else f'{found} or {ALLOW}={host}'}"
+            f"{ALLOW}={ip if _is_ip(host) else f'{ip} or {ALLOW}={host}'}"
         )
 
 
-def not_public(found: _Ip) -> str | None:
+def not_public(ip: _Ip) -> str | None:
     """What kind of address it is where it is not a public one; None: it is."""
     for attribute, what in _KINDS:
-        if getattr(found, attribute):
+        if getattr(ip, attribute):
             return what
-    if found in _OF_CLOUDS:
+    if ip in _OF_CLOUDS:
         return "where a cloud answers its own machines"
-    outside = isinstance(found, IPv6Address) and found not in _GLOBAL_UNICAST
-    public = found.is_global and not outside and not any(found in one for one in _SPECIAL)
+    outside = isinstance(ip, IPv6Address) and ip not in _GLOBAL_UNICAST
+    public = ip.is_global and not outside and not any(ip in network for network in _SPECIAL)
     return None if public else "a private or reserved address"
 
 
@@ -128,10 +134,10 @@ def check_resolved(host: str, port: int, what: str) -> None:
     """
     check_written(host, what)
     try:
-        found = _look_up(host, port)
+        places = _look_up(host, port)
     except OSError:
         return
-    _choose(host, found, what)
+    _choose(host, places, what)
 
 
 def connect(host: str, port: int, timeout: float, what: str) -> socket.socket:
@@ -146,16 +152,16 @@ def connect(host: str, port: int, timeout: float, what: str) -> socket.socket:
         left = until - time.monotonic()
         if left <= 0:
             break
-        made = socket.socket(family, socket.SOCK_STREAM)
-        made.settimeout(left)
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.settimeout(left)
         try:
-            made.connect(place)
+            connection.connect(place)
         except OSError as error:
-            made.close()
+            connection.close()
             failed = error
         else:
-            made.settimeout(timeout)
-            return made
+            connection.settimeout(timeout)
+            return connection
     raise failed
 
 
@@ -163,32 +169,32 @@ _Place = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]
 
 
 def _look_up(host: str, port: int) -> list[_Place]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(family, place) for family, _, _, _, place in found if isinstance(place[0], str)]
+    places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, place) for family, _, _, _, place in places if isinstance(place[0], str)]
 
 
-def _choose(host: str, found: list[_Place], what: str) -> list[_Place]:
+def _choose(host: str, places: list[_Place], what: str) -> list[_Place]:
     allowed, refusals = Allowed.from_environment(), []
     chosen = []
-    for one in found:
-        refusal = allowed.refusal(host, one[1][0])
+    for place in places:
+        refusal = allowed.refusal(host, place[1][0])
         if refusal:
             refusals.append(refusal)
         else:
-            chosen.append(one)
+            chosen.append(place)
     if not chosen and refusals:
         raise ConfigurationError(f"{what}: {refusals[0]}")
     return chosen
 
 
-def _unwrapped(found: _Ip) -> _Ip:
+def _unwrapped(ip: _Ip) -> _Ip:
     """The IPv4 address that an IPv6 one stands for."""
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is not None:
-            return found.ipv4_mapped
-        if found in _TRANSLATED:
-            return IPv4Address(int(found) & 0xFFFFFFFF)
-    return found
+    if isinstance(ip, IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return ip.ipv4_mapped
+        if ip in _TRANSLATED:
+            return IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip
 
 
 def _plain(host: str) -> str:
@@ -393,9 +399,9 @@ def _way(address: Address, what: str) -> _Way:
     if proxy and not proxy_bypass(address.place):
         check_resolved(address.host, port, what)
         return _by_proxy(proxy, address, port, target)
-    made = (_DirectTls if scheme == "https" else _Direct)(address.host, port, timeout=TIMEOUT)
-    made.what = what
-    return made, target, {}
+    connection = (_DirectTls if scheme == "https" else _Direct)(address.host, port, timeout=TIMEOUT)
+    connection.what = what
+    return connection, target, {}
 
 
 def _by_proxy(proxy: str, address: Address, port: int, target: str) -> _Way:

@@ -43,15 +43,19 @@ def tick(db: Database, settings: Settings) -> list[FireResult]:
     """
     now = schedules.now(db)
     fired = []
-    for one in schedules.ready(db):
+    for schedule in schedules.ready(db):
         try:
-            at = latest(one.cron, one.time_zone, now)
-            if at is not None and at > one.since and (outcome := _fire(db, settings, one, at)):
+            at = latest(schedule.cron, schedule.time_zone, now)
+            if (
+                at is not None
+                and at > schedule.since
+                and (outcome := _fire(db, settings, schedule, at))
+            ):
                 fired.append(outcome)
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001 - written to the schedule's row, seen in `list`
-            fired.append(_failed(db, one, error))
+            fired.append(_failed(db, schedule, error))
     return fired
 
 
@@ -152,9 +156,9 @@ def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[st
     """
 
     def tick_and_log() -> None:
-        made = any(fired.run_id for fired in tick(db, settings))
+        fired_any = any(fired.run_id for fired in tick(db, settings))
         deliver(db)
-        if made:  # last: an absent broker must not delay verdicts; the sweep sends later
+        if fired_any:  # last: an absent broker must not delay verdicts; the sweep sends later
             queue.top_up(db, settings)
         close_forgotten(db)
 

@@ -127,14 +127,14 @@ def deliver(db: Database) -> list[Delivery]:
     dies between its post and the record of it lets it be made again, under the same key.
     """
     taken = []
-    made: dict[tuple[str, float], Verdict] = {}
+    verdicts: dict[tuple[str, float], Verdict] = {}
     while (delivery := schedules.claim(db, HOLD)) is not None:
         key = (delivery.schedule, delivery.at)
         try:
             _refuse_too_many(delivery)
-            if key not in made:  # the receivers of a verdict come one after the other
-                made = {key: verdict_of(db, delivery.run_id, schedule=key[0], at=key[1])}
-            send(delivery.receiver, made[key], _key_of(delivery))
+            if key not in verdicts:  # the receivers of a verdict come one after the other
+                verdicts = {key: verdict_of(db, delivery.run_id, schedule=key[0], at=key[1])}
+            send(delivery.receiver, verdicts[key], _key_of(delivery))
         except DatabaseError:
             raise
         except TransExplainError as error:
@@ -184,7 +184,9 @@ def send_trial(schedule: Schedule) -> list[Trial]:
     document = {"version": VERSION, "schedule": schedule.name, "name": audit, "test": True}
     verdict = Verdict(document=document, notice=trial_notice(schedule.name, audit))
     key = f"{schedule.name}/test/{uuid.uuid4().hex}"
-    return [_tried(one, verdict, f"{key}/{one.number}") for one in schedule.receivers]
+    return [
+        _tried(receiver, verdict, f"{key}/{receiver.number}") for receiver in schedule.receivers
+    ]
 
 
 def _tried(receiver: Receiver, verdict: Verdict, key: str) -> Trial:
@@ -221,8 +223,8 @@ def _wait(attempts: int, error: TransExplainError) -> float | None:
 
     What the environment lacks is put right some time, and so is tried again.
     """
-    final, asked = getattr(error, "final", False), getattr(error, "wait", None)
+    final, pause = getattr(error, "final", False), getattr(error, "wait", None)
     if final or attempts >= ATTEMPTS:
         return None
     varied = random.uniform(1 - JITTER, 1 + JITTER)
-    return max(varied * BACKOFF * 2.0 ** (attempts - 1), min(asked or 0.0, LONGEST_ASKED))
+    return max(varied * BACKOFF * 2.0 ** (attempts - 1), min(pause or 0.0, LONGEST_ASKED))

@@ -44,13 +44,13 @@ class AccessRules:
         """Whether no request is asked who it is."""
         return self.token is None and self.user_header is None
 
-    def knows_host(self, given: str) -> bool:
+    def knows_host(self, host: str) -> bool:
         """Whether the Host header names this server.
 
         A page elsewhere whose name leads here (DNS rebinding) sends that name; an address of
         numbers cannot be led elsewhere.
         """
-        parts = _HOST.fullmatch(given)
+        parts = _HOST.fullmatch(host)
         if parts is None:
             return False
         name = (parts["name"] or "").lower().removesuffix(".")
@@ -59,13 +59,13 @@ class AccessRules:
 
     def trusts(self, client: str) -> bool:
         """Whether the name in the header counts, of a request from this address."""
-        found = _address(client)
-        return found is not None and any(found in network for network in self.proxies)
+        ip = _address(client)
+        return ip is not None and any(ip in network for network in self.proxies)
 
-    def token_is(self, given: str) -> bool:
+    def token_is(self, token: str) -> bool:
         """Whether this is the token; takes as long whatever is given."""
         return self.token is not None and hmac.compare_digest(
-            _digest(given.encode("utf-8", "surrogatepass")), _digest(self.token.encode())
+            _digest(token.encode("utf-8", "surrogatepass")), _digest(self.token.encode())
         )
 
     def session(self, now: float | None = None) -> str:
@@ -90,16 +90,16 @@ class AccessRules:
 SESSION_SECONDS = _SESSION
 
 
-def _digest(given: bytes) -> bytes:
-    return hashlib.sha256(given).digest()
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = ipaddress.ip_address(name)
+        ip = ipaddress.ip_address(name)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(ip, "ipv4_mapped", None) or ip
 
 
 def access_rules(
@@ -134,22 +134,22 @@ def access_rules(
         token=None if token_file is None else _token(token_file),
         user_header=None if user_header is None else user_header.lower(),
         proxies=tuple(map(_network, proxies)),
-        hosts=frozenset(one.lower().removesuffix(".") for one in hosts),
+        hosts=frozenset(name.lower().removesuffix(".") for name in hosts),
     )
 
 
 def is_local(host: str) -> bool:
     """Whether only this machine reaches what listens there."""
-    found = _address(host)
-    return host == "localhost" if found is None else found.is_loopback
+    ip = _address(host)
+    return host == "localhost" if ip is None else ip.is_loopback
 
 
-def _network(given: str) -> Network:
+def _network(text: str) -> Network:
     try:
-        return ipaddress.ip_network(given)
+        return ipaddress.ip_network(text)
     except ValueError:
         raise ConfigurationError(
-            f"--trusted-proxy {given!r} is no address; write 10.0.0.7, or 10.0.0.0/24"
+            f"--trusted-proxy {text!r} is no address; write 10.0.0.7, or 10.0.0.0/24"
         ) from None
 
 
@@ -202,7 +202,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, rules: AccessRules, features: Iterable[str] = ()) -> None:
         self._app, self._rules = app, rules
-        self._acting = [ACTING[one] for one in features]
+        self._acting = [ACTING[feature] for feature in features]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -241,7 +241,7 @@ class Guard:
         return self._ask(path, scope, headers)
 
     def _takes_form(self, path: str) -> bool:
-        return path == LOGIN or any(one.fullmatch(path) for one in self._acting)
+        return path == LOGIN or any(pattern.fullmatch(path) for pattern in self._acting)
 
     def _known(self, scope: Scope, headers: Headers) -> bool:
         rules = self._rules
@@ -260,8 +260,8 @@ class Guard:
             )
         if "text/html" in headers.get("accept", "") and not headers.get("authorization"):
             query = scope.get("query_string", b"").decode("ascii", "replace")
-            wanted = f"{path}?{query}" if query else path
-            return RedirectResponse(link("login", to=wanted), 303)
+            target = f"{path}?{query}" if query else path
+            return RedirectResponse(link("login", to=target), 303)
         return PlainTextResponse(
             "A token is needed: Authorization: Bearer TOKEN\n",
             401,

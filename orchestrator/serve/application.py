@@ -31,11 +31,17 @@ from orchestrator.monitoring.probes import (
 )
 from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessRules, Guard
-from orchestrator.serve.asked import Asked, BadQueryError, NotThereError, RunningCounts, names_of
 from orchestrator.serve.live_desk import LiveDesk
 from orchestrator.serve.live_pages import live_routes
 from orchestrator.serve.operating import Operator, operating_routes
 from orchestrator.serve.own_forms import OwnForms, fields_of
+from orchestrator.serve.page_request import (
+    BadQueryError,
+    NotThereError,
+    PageRequest,
+    RunningCounts,
+    names_of,
+)
 from orchestrator.serve.page_table import PAGES, Page
 from orchestrator.serve.replies import JSON, START, RefusedError, features_of
 from orchestrator.serve.replies import problem as _problem
@@ -106,9 +112,9 @@ def application(
     counts, forms = RunningCounts(), OwnForms(rules, db)
     slow = SlowDesk(db.url) if reports else None
     features = {"operate": operator is not None, "live": desk is not None}
-    asked = partial(Asked, db=db, counts=counts, slow=slow, queue=queue, broker=broker)
+    page_request = partial(PageRequest, db=db, counts=counts, slow=slow, queue=queue, broker=broker)
     routes = [
-        Route(path, partial(_answer, page, asked), name=f"{page.name}{path}")
+        Route(path, partial(_answer, page, page_request), name=f"{page.name}{path}")
         for page in PAGES
         for path in (page.path, *page.also)
     ]
@@ -174,21 +180,25 @@ class _Paths:
         await self._app(scope, receive, send)
 
 
-async def _answer(page: Page, ask: Callable[..., Asked], request: Request) -> Response:
-    asked = ask(names=names_of(request), query=dict(request.query_params))
+async def _answer(page: Page, ask: Callable[..., PageRequest], request: Request) -> Response:
+    page_request = ask(names=names_of(request), query=dict(request.query_params))
     as_json = _wants_json(request)
     query = request.url.query
     beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
     beside += f"?{query}" if query else ""
     drawing = {"here": page.name, "beside": beside, **features_of(request)}
-    body = await run_in_threadpool(_body, page, asked, as_json, drawing)
+    body = await run_in_threadpool(_body, page, page_request, as_json, drawing)
     return _sent(body, as_json)
 
 
-def _body(page: Page, asked: Asked, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
-    with asked.db.reading_once():
-        answer = page.make(asked)
-        lost = miscounted(asked.db, asked.run.id) if "{run}" in page.path and asked.readable else []
+def _body(page: Page, request: PageRequest, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
+    with request.db.reading_once():
+        answer = page.make(request)
+        lost = (
+            miscounted(request.db, request.run.id)
+            if "{run}" in page.path and request.readable
+            else []
+        )
     document = {**answer.document, "damaged_shards": lost} if lost else answer.document
     if as_json:
         return drawn_pages.json_bytes(document)
@@ -238,16 +248,16 @@ def _openapi(rules: AccessRules, features: Mapping[str, bool], request: Request)
 
 
 def _static(request: Request) -> Response:
-    found = drawn_pages.static_files().get(request.path_params["name"])
-    if found is None:
+    file = drawn_pages.static_files().get(request.path_params["name"])
+    if file is None:
         raise NotThereError("There is no such file.")
-    headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found.version}"'}
-    return Response(found.body, headers=headers, media_type=found.kind)
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{file.version}"'}
+    return Response(file.body, headers=headers, media_type=file.kind)
 
 
 async def _login(rules: AccessRules, request: Request) -> Response:
-    wanted = request.query_params.get("to", "/")
-    to = wanted if _is_here(wanted) else "/"
+    target = request.query_params.get("to", "/")
+    to = target if _is_here(target) else "/"
     if request.method != "POST":
         return _sent(drawn_pages.html("login", to=to, wrong=False, here="login"), False)
     fields = await fields_of(request, _FORM_BYTES, "A login has at most 16 KiB.")

@@ -68,32 +68,34 @@ class Pictures:
 
 def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
     """None: the item is no picture. `root` is the folder that its file lies in."""
-    if not any(one.grid for one in item.explanations):
+    if not any(explanation.grid for explanation in item.explanations):
         return None
     few = item.explanations[:PICTURES]
     try:
         image = opened(item.source, root)
     except ItemError as error:
-        return Pictures(None, str(error), tuple(_alone(one, look) for one in few))
+        return Pictures(None, str(error), tuple(_alone(explanation, look) for explanation in few))
     image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
     ground = muted(image)
-    return Pictures(data_uri(image), "", tuple(_over(ground, one, look) for one in few))
+    return Pictures(
+        data_uri(image), "", tuple(_over(ground, explanation, look) for explanation in few)
+    )
 
 
-def _over(ground: Image.Image, one: Explanation, look: Look) -> str:
-    grid, box = np.asarray(one.grid or ((0.0,),)), one.box or (0.0, 0.0, 1.0, 1.0)
+def _over(ground: Image.Image, explanation: Explanation, look: Look) -> str:
+    grid, box = np.asarray(explanation.grid or ((0.0,),)), explanation.box or (0.0, 0.0, 1.0, 1.0)
     return data_uri(overlay(ground, grid, alpha=look.alpha / 100, box=box, palette=look.palette))
 
 
-def _alone(one: Explanation, look: Look) -> str:
-    return data_uri(tile(np.asarray(one.grid or ((0.0,),)), palette=look.palette))
+def _alone(explanation: Explanation, look: Look) -> str:
+    return data_uri(tile(np.asarray(explanation.grid or ((0.0,),)), palette=look.palette))
 
 
-def words_of(item: GalleryItem, one: Explanation) -> Markup:
+def words_of(item: GalleryItem, explanation: Explanation) -> Markup:
     """On the explanation's own scale: alone on its page it is compared with no other item."""
     return marked_html(
         item.text or "",
-        one.words,
+        explanation.words,
         scale=0.0,
         unread_from=item.unread_from,
         mentions=item.mentions,
@@ -113,10 +115,10 @@ def shape_of_item(
     return stored_shapes(plan, {outcome.item_id: outcome}, names).get(outcome.item_id)
 
 
-def graph_of(shape: GraphShape, one: Explanation, item_id: str, look: Look) -> Markup:
+def graph_of(shape: GraphShape, explanation: Explanation, item_id: str, look: Look) -> Markup:
     """The nodes in their colours, on the explanation's own scale."""
-    label = f"relevance of the nodes of {item_id} for {one.class_name}"
-    return node_link(shape, one.nodes, label=label, palette=look.palette)
+    label = f"relevance of the nodes of {item_id} for {explanation.class_name}"
+    return node_link(shape, explanation.nodes, label=label, palette=look.palette)
 
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -150,9 +152,9 @@ def static_files() -> Mapping[str, Static]:
     """Name -> the file: one style sheet, the report's script, and htmx with its licence."""
     here, reports = files("orchestrator.serve"), files("transexplain.reports") / "templates"
     styles = [(reports / name).read_text(encoding="utf-8") for name in _STYLES]
-    own = (here / "templates" / "serve.css").read_text(encoding="utf-8")
-    marks = [str(marks_css()), *(str(marks_css(one, f".{one} ")) for one in PALETTES)]
-    css = "\n".join([*styles, *marks, str(nodes_css()), own])
+    stylesheet = (here / "templates" / "serve.css").read_text(encoding="utf-8")
+    marks = [str(marks_css()), *(str(marks_css(palette, f".{palette} ")) for palette in PALETTES)]
+    css = "\n".join([*styles, *marks, str(nodes_css()), stylesheet])
     script = (here / "static" / "htmx.min.js").read_bytes()
     licence = (here / "static" / "htmx.LICENSE").read_bytes()
     return {
@@ -166,11 +168,11 @@ def static_files() -> Mapping[str, Static]:
 @cache
 def _templates() -> Environment:
     """The report's environment, with this package's templates before the report's."""
-    made = environment().overlay()
-    made.loader = ChoiceLoader(
+    overlay = environment().overlay()
+    overlay.loader = ChoiceLoader(
         [PackageLoader("orchestrator.serve"), PackageLoader("transexplain.reports")]
     )
-    return made
+    return overlay
 
 
 def html(template: str, **names: Any) -> bytes:
@@ -232,7 +234,7 @@ def _metric(value: float | None, unit: str) -> str:
 def _whisker(row: Mapping[str, Any], name: str, axis: Axis) -> Markup:
     """A number with its interval on an axis that other rows share; empty without an interval."""
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
-    if any(one is None for one in ends):
+    if any(end is None for end in ends):
         return Markup("")
     return whisker(*ends, axis)
 
@@ -292,7 +294,7 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
     `label` says what is drawn to those who do not see it; `zero`: 0 is within the drawing. Places
     are percentages, so that it fills whatever width it has.
     """
-    known = [one for point in points for one in _ends(point)]
+    known = [end for point in points for end in _ends(point)]
     if not known:
         return Markup("")
     low, high = min(known), max(known)
@@ -328,7 +330,7 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
 
 def _ends(point: LinePoint) -> Iterator[float]:
     if point.value is not None:
-        yield from (one for one in (point.value, point.low, point.high) if one is not None)
+        yield from (end for end in (point.value, point.low, point.high) if end is not None)
 
 
 def _dot(point: LinePoint, x: str, level: Callable[[float], float]) -> Markup:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from orchestrator.schedule.fire_times import overdue, upcoming
-from orchestrator.serve.asked import Answer, Asked
+from orchestrator.serve.page_request import Answer, PageRequest
 from transexplain.errors import ConfigurationError
 from transexplain.store import browsing_fleet, fleet_state
 from transexplain.types.device_time import together
@@ -18,74 +18,76 @@ _FIRES = 5  #: of each schedule
 _LATE = 900.0  #: seconds after which a fire without a run is missed, as in ops/alerts.yml
 
 
-def fleet(asked: Asked) -> Answer:
+def fleet(request: PageRequest) -> Answer:
     """Workers and their rates, what their devices waited for, and the shards that are left."""
-    db, recent = asked.db, fleet_state.RECENT
-    if asked.broker is not None:
-        asked.broker.begin()  # meanwhile the database is read
-    found = fleet_state.status(db, items=asked.readable)
-    every = together(found.devices)
+    db, recent = request.db, fleet_state.RECENT
+    if request.broker is not None:
+        request.broker.begin()  # meanwhile the database is read
+    status = fleet_state.status(db, items=request.readable)
+    every = together(status.devices)
     rates = browsing_fleet.worker_rates(db, recent)
-    known = [one.rate for one in rates if one.rate is not None]
+    known = [rate.rate for rate in rates if rate.rate is not None]
     running = browsing_fleet.running_runs(db, _RUNS)
-    messages = None if asked.broker is None else asked.broker.waiting()
+    messages = None if request.broker is None else request.broker.waiting()
     return Answer(
         {
             "recent_seconds": recent,
-            "runs": found.runs,
-            "shards": found.shards,
-            "queued": found.shards["queued"],
-            "expired": found.expired,
-            "items_explained": found.explained,
-            "failures": found.failed if asked.readable else None,
-            "refused": found.refused if asked.readable else None,
-            "claims": found.claims,
+            "runs": status.runs,
+            "shards": status.shards,
+            "queued": status.shards["queued"],
+            "expired": status.expired,
+            "items_explained": status.explained,
+            "failures": status.failed if request.readable else None,
+            "refused": status.refused if request.readable else None,
+            "claims": status.claims,
             "items_a_second": sum(known) if known else None,
-            "workers": found.workers,
+            "workers": status.workers,
             "rates": [
                 {
-                    "worker": one.worker,
-                    "shards": one.shards,
-                    "items": one.items,
-                    "seconds": one.seconds,
-                    "rate": one.rate,
+                    "worker": rate.worker,
+                    "shards": rate.shards,
+                    "items": rate.items,
+                    "seconds": rate.seconds,
+                    "rate": rate.rate,
                 }
-                for one in rates
+                for rate in rates
             ],
-            "devices": [{**one.document, "stages": one.stages} for one in found.devices],
+            "devices": [{**device.document, "stages": device.stages} for device in status.devices],
             "waited": every.waited,
             "running": running,
-            "queues": _queues(asked, running, messages),
-            "broker": None if asked.broker is None else messages is not None,
+            "queues": _queues(request, running, messages),
+            "broker": None if request.broker is None else messages is not None,
         }
     )
 
 
 def _queues(
-    asked: Asked, running: Sequence[Mapping[str, Any]], messages: Mapping[str, int] | None
+    request: PageRequest, running: Sequence[Mapping[str, Any]], messages: Mapping[str, int] | None
 ) -> list[dict[str, Any]]:
     """Of each queue with work: shards of these runs by SQL, and messages at the broker."""
     shards: dict[str, Counter[str]] = {
         name: Counter() for name, count in (messages or {}).items() if count
     }
-    for one in running:
-        facts = asked.counts.facts(asked.db, one["id"])
-        found = shards.setdefault(queue_name(asked.queue, facts.modality, facts.device), Counter())
-        found.update({"queued": one["queued"], "in_work": one["in_work"]})
+    for run in running:
+        facts = request.counts.facts(request.db, run["id"])
+        counts = shards.setdefault(
+            queue_name(request.queue, facts.modality, facts.device), Counter()
+        )
+        counts.update({"queued": run["queued"], "in_work": run["in_work"]})
     return [
         {
             "queue": name,
-            "shards_queued": found["queued"],
-            "shards_in_work": found["in_work"],
+            "shards_queued": counts["queued"],
+            "shards_in_work": counts["in_work"],
             "messages": None if messages is None else messages.get(name, 0),
         }
-        for name, found in sorted(shards.items())
+        for name, counts in sorted(shards.items())
     ]
 
 
-def schedules(asked: Asked) -> Answer:
+def schedules(request: PageRequest) -> Answer:
     """Every schedule: when it fires next, and what its last runs found."""
-    db, now = asked.db, time.time()
+    db, now = request.db, time.time()
     return Answer(
         {
             "now": now,
@@ -97,7 +99,7 @@ def schedules(asked: Asked) -> Answer:
                     "receivers": browsing_fleet.receiver_rows(db, row["name"]),
                     "fires": browsing_fleet.fire_rows(db, row["name"], _FIRES),
                 }
-                for row in browsing_fleet.schedule_rows(db, errors=asked.readable)
+                for row in browsing_fleet.schedule_rows(db, errors=request.readable)
             ],
         }
     )
@@ -105,9 +107,9 @@ def schedules(asked: Asked) -> Answer:
 
 def _fires(row: Mapping[str, Any], now: float) -> dict[str, float | None]:
     """When it fires next, and since how many seconds a fire has made no run."""
-    found: dict[str, float | None] = {"next": None, "overdue": 0.0}
+    times: dict[str, float | None] = {"next": None, "overdue": 0.0}
     if row["state"] != "paused":
         with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
-            found["next"] = next(upcoming(row["cron"], row["time_zone"], now), None)
-            found["overdue"] = overdue(row["cron"], row["time_zone"], row["since"], now)
-    return found
+            times["next"] = next(upcoming(row["cron"], row["time_zone"], now), None)
+            times["overdue"] = overdue(row["cron"], row["time_zone"], row["since"], now)
+    return times

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from orchestrator.serve.asked import Answer, Asked, NotThereError
 from orchestrator.serve.drawn_pages import LinePoint, line_drawing
 from orchestrator.serve.links import link
+from orchestrator.serve.page_request import Answer, NotThereError, PageRequest
 from orchestrator.serve.run_pages import axis_of
 from transexplain.analysis.groups.class_totals import PositionTotals
 from transexplain.analysis.groups.exact_totals import UNITS, ExactTable
@@ -35,9 +35,9 @@ _TABLES = (
 _LISTS = ("raising_by_total", "lowering_by_total", "raising_by_mean", "lowering_by_mean")
 
 
-def one_group(asked: Asked) -> Answer:
+def one_group(request: PageRequest) -> Answer:
     """A group's verdict with its measures, swaps, rates and relevance; its strata and entities."""
-    db, run, group = asked.db, asked.run, asked.names["group"]
+    db, run, group = request.db, request.run, request.names["group"]
     rows = {
         name: browsing.result_rows(db, name, run.id, limit=_ROWS, group_name=group)
         for name in _TABLES
@@ -45,7 +45,7 @@ def one_group(asked: Asked) -> Answer:
     entities = browsing.entities_of(db, run.id, group, _ENTITIES)
     if not entities and not any(rows.values()):
         raise NotThereError(
-            f"Run {run.id} has found nothing about a group {group!r}.", asked.run_page()
+            f"Run {run.id} has found nothing about a group {group!r}.", request.run_page()
         )
     relevance = rows["group_result"]
     return Answer(
@@ -68,10 +68,10 @@ def one_group(asked: Asked) -> Answer:
     )
 
 
-def one_entity(asked: Asked) -> Answer:
+def one_entity(request: PageRequest) -> Answer:
     """The mentions of an entity in their context, a page of items at a time."""
-    db, run = asked.db, asked.run
-    group, entity = asked.names["group"], asked.names["entity"]
+    db, run = request.db, request.run
+    group, entity = request.names["group"], request.names["entity"]
     totals = browsing.result_rows(
         db, "entity_result", run.id, limit=_ROWS, group_name=group, entity=entity
     )
@@ -80,19 +80,19 @@ def one_entity(asked: Asked) -> Answer:
         "group": group,
         "entity": entity,
         "classes": totals,
-        "readable": asked.readable,
-        "swaps": _swaps(asked, group, entity) if asked.readable else None,
+        "readable": request.readable,
+        "swaps": _swaps(request, group, entity) if request.readable else None,
     }
     unknown = NotThereError(
-        f"Run {run.id} has no mention of {entity!r} of the group {group!r}.", asked.run_page()
+        f"Run {run.id} has no mention of {entity!r} of the group {group!r}.", request.run_page()
     )
-    if not asked.readable:
+    if not request.readable:
         if not totals:
             raise unknown
         return Answer({**document, "items": [], "next_row": None, "next": None})
-    start, look = asked.number("start"), partial(_mentions, asked, group, entity)
-    found = look(start, _ITEMS)
-    known = totals or found.found or found.next_row
+    start, look = request.number("start"), partial(_mentions, request, group, entity)
+    scanned = look(start, _ITEMS)
+    known = totals or scanned.found or scanned.next_row
     if not known and start:  # the last page may be empty
         first = look(0, 1)
         known = first.found or first.next_row
@@ -102,52 +102,58 @@ def one_entity(asked: Asked) -> Answer:
     return Answer(
         {
             **document,
-            "items": [_in_context(outcome, mentions) for outcome, mentions in found.found],
-            "next_row": found.next_row,
-            "next": None if found.next_row is None else link(*here, start=found.next_row),
+            "items": [_in_context(outcome, mentions) for outcome, mentions in scanned.found],
+            "next_row": scanned.next_row,
+            "next": None if scanned.next_row is None else link(*here, start=scanned.next_row),
         }
     )
 
 
-def _mentions(asked: Asked, group: str, entity: str, start: int, limit: int) -> Scanned:
+def _mentions(request: PageRequest, group: str, entity: str, start: int, limit: int) -> Scanned:
     return browsing_items.mentions_of(
-        asked.db, asked.run.id, group, entity, start=start, limit=limit, seconds=asked.time_left
+        request.db,
+        request.run.id,
+        group,
+        entity,
+        start=start,
+        limit=limit,
+        seconds=request.time_left,
     )
 
 
-def _swaps(asked: Asked, group: str, entity: str) -> dict[str, Any] | None:
+def _swaps(request: PageRequest, group: str, entity: str) -> dict[str, Any] | None:
     """What the name does to predictions in the place of other names; None: none were swapped."""
-    db, run = asked.db, asked.run
+    db, run = request.db, request.run
     rows = browsing.result_rows(
         db, "counterfactual_result", run.id, limit=_ROWS, group_name=group, kind="swap"
     )
     if not rows:
         return None
     predictions = list(dict.fromkeys(row["prediction"] for row in rows))
-    found = asked.counts.totals(db, run, asked.time_left / 2)
-    texts = found.swaps(group, entity)
+    totals = request.counts.totals(db, run, request.time_left / 2)
+    texts = totals.swaps(group, entity)
     return {
-        "done": found.done,
-        "cut": found.cut,
+        "done": totals.done,
+        "cut": totals.cut,
         "texts": len(texts),
         "predictions": [
             {
                 "prediction": prediction,
-                "effect": fmean(one.changes[place] for one in texts),
-                "changed": sum(one.changed for one in texts) / sum(one.others for one in texts),
+                "effect": fmean(text.changes[place] for text in texts),
+                "changed": sum(text.changed for text in texts) / sum(text.others for text in texts),
             }
             for place, prediction in enumerate(predictions)
-            if texts and all(place < len(one.changes) for one in texts)
+            if texts and all(place < len(text.changes) for text in texts)
         ],
         "widest": [
             {
-                "document": one.document,
-                "is_item": one.is_item,
-                "changes": dict(zip(predictions, one.changes, strict=False)),
-                "changed": one.changed,
-                "others": one.others,
+                "document": text.document,
+                "is_item": text.is_item,
+                "changes": dict(zip(predictions, text.changes, strict=False)),
+                "changed": text.changed,
+                "others": text.others,
             }
-            for one in texts[:_WIDEST]
+            for text in texts[:_WIDEST]
         ],
     }
 
@@ -155,8 +161,8 @@ def _swaps(asked: Asked, group: str, entity: str) -> dict[str, Any] | None:
 def _in_context(outcome: ItemOutcome, mentions: tuple[Mention, ...]) -> dict[str, Any]:
     """An item and the places of its mentions, each with the relevance for every class."""
     places: dict[tuple[int, int, str], list[Mention]] = {}
-    for one in mentions:
-        places.setdefault((one.start, one.end, one.surface), []).append(one)
+    for mention in mentions:
+        places.setdefault((mention.start, mention.end, mention.surface), []).append(mention)
     return {
         "item_id": outcome.item_id,
         "index": outcome.index,
@@ -167,8 +173,12 @@ def _in_context(outcome: ItemOutcome, mentions: tuple[Mention, ...]) -> dict[str
                 "surface": surface,
                 **_around(outcome.text or "", start, end),
                 "relevance": [
-                    {"target": one.target, "class_name": one.class_name, "value": one.relevance}
-                    for one in some
+                    {
+                        "target": mention.target,
+                        "class_name": mention.class_name,
+                        "value": mention.relevance,
+                    }
+                    for mention in some
                 ],
             }
             for (start, end, surface), some in places.items()
@@ -188,68 +198,70 @@ def _around(text: str, start: int, end: int) -> dict[str, Any]:
     }
 
 
-def one_class(asked: Asked) -> Answer:
+def one_class(request: PageRequest) -> Answer:
     """What speaks for and against a class: words, places in the text or picture; what it is taken
     for.
     """
-    db, run, name = asked.db, asked.run, asked.class_name
+    db, run, name = request.db, request.run, request.class_name
     words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
-    found, counts = None, None
-    if asked.readable:
-        found = asked.counts.totals(db, run, asked.time_left)
-        counts = Counter(found.predictions)
-    positions = [] if found is None else _positions(found, words, asked.facts.targets, name)
-    heatmaps = [] if found is None else _heatmaps(found, name)
+    totals, counts = None, None
+    if request.readable:
+        totals = request.counts.totals(db, run, request.time_left)
+        counts = Counter(totals.predictions)
+    positions = [] if totals is None else _positions(totals, words, request.facts.targets, name)
+    heatmaps = [] if totals is None else _heatmaps(totals, name)
     return Answer(
         {
             "run": run,
             "class_name": name,
-            "words": [_list_of(words, one, target) for target in _targets(words) for one in _LISTS],
-            "readable": asked.readable,
+            "words": [
+                _list_of(words, order, target) for target in _targets(words) for order in _LISTS
+            ],
+            "readable": request.readable,
             "labelled": _confused(counts, 0, name),
             "predicted": _confused(counts, 1, name),
             "positions": positions,
             "heatmaps": heatmaps,
-            "counted_shards": None if found is None else found.shards,
-            "counted_all": found is None or found.done,
+            "counted_shards": None if totals is None else totals.shards,
+            "counted_all": totals is None or totals.done,
         },
         {"chart_of": _chart_of_positions, "map_of": _map},
     )
 
 
 def _positions(
-    found: GatheredTotals, words: list[dict[str, Any]], targets: Sequence[str], name: str
+    totals: GatheredTotals, words: list[dict[str, Any]], targets: Sequence[str], name: str
 ) -> list[dict[str, Any]]:
     """Mean relevance of a position in each of the equal stretches of the texts, by target."""
-    asked = dict.fromkeys([*_targets(words), *targets])
+    every_target = dict.fromkeys([*_targets(words), *targets])
     kept = []
-    for target in asked:
-        parts = PositionTotals(ExactTable({(target, name): found.positions(target, name)}))
+    for target in every_target:
+        parts = PositionTotals(ExactTable({(target, name): totals.positions(target, name)}))
         rows = [
             {
-                "mean": one.relevance / one.positions if one.positions else None,
-                "mean_size": one.magnitude / one.positions if one.positions else None,
-                "positions": one.positions,
-                "texts": one.texts,
+                "mean": part.relevance / part.positions if part.positions else None,
+                "mean_size": part.magnitude / part.positions if part.positions else None,
+                "positions": part.positions,
+                "texts": part.texts,
             }
-            for one in parts.parts(target, name)
+            for part in parts.parts(target, name)
         ]
         if rows:
             kept.append({"target": target, "parts": rows})
     return kept
 
 
-def _chart_of_positions(one: Mapping[str, Any], name: str) -> Markup:
-    count = len(one["parts"])
+def _chart_of_positions(positions: Mapping[str, Any], name: str) -> Markup:
+    count = len(positions["parts"])
     points = [
         LinePoint(name=f"{100 * (n + 0.5) / count:.0f} % of the text", value=part["mean"])
-        for n, part in enumerate(one["parts"])
+        for n, part in enumerate(positions["parts"])
     ]
     label = f"mean relevance for {name} from the beginning of a text to its end"
     return line_drawing(points, label=label)
 
 
-def _heatmaps(found: GatheredTotals, name: str) -> list[dict[str, Any]]:
+def _heatmaps(totals: GatheredTotals, name: str) -> list[dict[str, Any]]:
     """The mean heatmap of the pictures, by target and size."""
     return [
         {
@@ -257,13 +269,13 @@ def _heatmaps(found: GatheredTotals, name: str) -> list[dict[str, Any]]:
             "pictures": count,
             "grid": (np.array(cells, dtype=np.float64) / (UNITS * count)).reshape(shape).tolist(),
         }
-        for target, shape, count, cells in found.heatmaps(name)
+        for target, shape, count, cells in totals.heatmaps(name)
         if count
     ]
 
 
-def _map(one: Mapping[str, Any]) -> str:
-    return data_uri(tile(np.asarray(one["grid"]), width=208))
+def _map(heatmap: Mapping[str, Any]) -> str:
+    return data_uri(tile(np.asarray(heatmap["grid"]), width=208))
 
 
 def _targets(words: list[dict[str, Any]]) -> list[str]:
@@ -271,8 +283,8 @@ def _targets(words: list[dict[str, Any]]) -> list[str]:
 
 
 def _list_of(words: list[dict[str, Any]], name: str, target: str) -> dict[str, Any]:
-    found = [row for row in words if row[name] is not None and row["target"] == target]
-    return {"list": name, "target": target, "words": sorted(found, key=lambda row: row[name])}
+    rows = [row for row in words if row[name] is not None and row["target"] == target]
+    return {"list": name, "target": target, "words": sorted(rows, key=lambda row: row[name])}
 
 
 def _confused(
@@ -281,8 +293,8 @@ def _confused(
     """Of the items with this label (side 0) or prediction (1): the other one, and how many."""
     if counts is None:
         return None
-    found = [(pair, count) for pair, count in counts.most_common() if pair[side] == name]
+    pairs = [(pair, count) for pair, count in counts.most_common() if pair[side] == name]
     return [
         {"label": label, "predicted": predicted, "items": count}
-        for (label, predicted), count in found
+        for (label, predicted), count in pairs
     ]

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError
 from orchestrator.serve.drawn_pages import (
     ALPHAS,
     PALETTES,
@@ -15,6 +14,7 @@ from orchestrator.serve.drawn_pages import (
     words_of,
 )
 from orchestrator.serve.links import link
+from orchestrator.serve.page_request import Answer, BadQueryError, NotThereError, PageRequest
 from transexplain.reports.sections.gallery_items import Explanation, gallery_item
 from transexplain.store import browsing_items
 from transexplain.store.browsing_items import ItemRecord, Neighbours
@@ -26,11 +26,11 @@ _LOOKED_FOR = ("text", "word", "predicted", "label", "group", "entity")
 _BEGINNING = 240  #: characters of a text in a list
 
 
-def items(asked: Asked) -> Answer:
+def items(request: PageRequest) -> Answer:
     """Items by text, word, entity, label and prediction: as in the data, or ranked by a value."""
-    run = asked.run
-    filters = {name: asked.word(name) for name in _LOOKED_FOR}
-    order = asked.word("sort")
+    run = request.run
+    filters = {name: request.word(name) for name in _LOOKED_FOR}
+    order = request.word("sort")
     if order and order not in ORDERS:
         raise BadQueryError(f"sort must be one of {', '.join(ORDERS)}, or nothing.")
     if order and ORDERS[order].needs_word and not filters["word"]:
@@ -39,30 +39,30 @@ def items(asked: Asked) -> Answer:
         "run": run,
         "filters": filters,
         "sort": order,
-        "readable": asked.readable,
+        "readable": request.readable,
         "items": [],
         "next_row": None,
         "next": None,
         "ranked": None,
     }
-    drawing = {"start": asked.number("start"), "orders": ORDERS, "classes": asked.facts.classes}
-    if not asked.readable:
+    drawing = {"start": request.number("start"), "orders": ORDERS, "classes": request.facts.classes}
+    if not request.readable:
         return Answer(document, drawing)
-    found = _ranked(asked, filters, order) if order else _in_order(asked, filters)
-    full = len(found["items"]) == _ITEMS
-    here = link("runs", run.id, "items", **filters, sort=order, after=asked.word("after"))
-    return Answer({**document, **found}, {**drawing, "full": full, "address": here})
+    page = _ranked(request, filters, order) if order else _in_order(request, filters)
+    full = len(page["items"]) == _ITEMS
+    here = link("runs", run.id, "items", **filters, sort=order, after=request.word("after"))
+    return Answer({**document, **page}, {**drawing, "full": full, "address": here})
 
 
-def _in_order(asked: Asked, filters: Mapping[str, str]) -> dict[str, Any]:
-    db, run, start = asked.db, asked.run, asked.number("start")
-    wanted = ItemSearch(**filters)
-    found = browsing_items.search(
-        db, run.id, wanted, start=start, limit=_ITEMS, seconds=asked.time_left
+def _in_order(request: PageRequest, filters: Mapping[str, str]) -> dict[str, Any]:
+    db, run, start = request.db, request.run, request.number("start")
+    search = ItemSearch(**filters)
+    page = browsing_items.search(
+        db, run.id, search, start=start, limit=_ITEMS, seconds=request.time_left
     )
-    following = found.next_row
+    following = page.next_row
     return {
-        "items": [_listed(one) for one in found.found],
+        "items": [_listed(outcome) for outcome in page.found],
         "next_row": following,
         "next": None
         if following is None
@@ -70,10 +70,10 @@ def _in_order(asked: Asked, filters: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _ranked(asked: Asked, filters: Mapping[str, str], order: str) -> dict[str, Any]:
-    run, after = asked.run, _cursor(asked)
-    ranking = asked.counts.ranking(
-        asked.db, run, ItemSearch(**filters), order, _listed, asked.time_left
+def _ranked(request: PageRequest, filters: Mapping[str, str], order: str) -> dict[str, Any]:
+    run, after = request.run, _cursor(request)
+    ranking = request.counts.ranking(
+        request.db, run, ItemSearch(**filters), order, _listed, request.time_left
     )
     known = len(ranking.best)
     shown = ranking.page(after, _ITEMS + 1)
@@ -83,7 +83,8 @@ def _ranked(asked: Asked, filters: Mapping[str, str], order: str) -> dict[str, A
         following = link("runs", run.id, "items", **filters, sort=order, after=f"{key!r},{row}")
     return {
         "items": [
-            {**one.shown, "value": 0.0 - ORDERS[order].sign * one.key} for one in shown[:_ITEMS]
+            {**entry.shown, "value": 0.0 - ORDERS[order].sign * entry.key}
+            for entry in shown[:_ITEMS]
         ],
         "next": following,
         "ranked": {
@@ -97,56 +98,58 @@ def _ranked(asked: Asked, filters: Mapping[str, str], order: str) -> dict[str, A
     }
 
 
-def _cursor(asked: Asked) -> tuple[float, int] | None:
-    given = asked.word("after")
-    if not given:
+def _cursor(request: PageRequest) -> tuple[float, int] | None:
+    cursor = request.word("after")
+    if not cursor:
         return None
-    key, _, row = given.partition(",")
+    key, _, row = cursor.partition(",")
     try:
         return float(key), int(row)
     except ValueError:
-        raise BadQueryError(f"after must be a value and a row, not {given!r}.") from None
+        raise BadQueryError(f"after must be a value and a row, not {cursor!r}.") from None
 
 
-def _listed(one: ItemOutcome) -> dict[str, Any]:
-    text = one.text or ""
+def _listed(outcome: ItemOutcome) -> dict[str, Any]:
+    text = outcome.text or ""
     return {
-        "item_id": one.item_id,
-        "index": one.index,
-        "label": one.label,
-        "raw_label": one.raw_label,
-        "predicted": one.predicted,
-        "truncated": one.truncated,
-        "source": one.source,
-        "text": None if one.text is None else text[:_BEGINNING],
-        "second_at": one.second_at,
+        "item_id": outcome.item_id,
+        "index": outcome.index,
+        "label": outcome.label,
+        "raw_label": outcome.raw_label,
+        "predicted": outcome.predicted,
+        "truncated": outcome.truncated,
+        "source": outcome.source,
+        "text": None if outcome.text is None else text[:_BEGINNING],
+        "second_at": outcome.second_at,
         "more": max(0, len(text) - _BEGINNING),
     }
 
 
-def one_item(asked: Asked) -> Answer:
+def one_item(request: PageRequest) -> Answer:
     """One item: its words coloured or its heatmap, for every target, with the ledger."""
-    db, run, name = asked.db, asked.run, asked.names["item"]
-    document: dict[str, Any] = {"run": run, "item_id": name, "readable": asked.readable}
-    if not asked.readable:
+    db, run, name = request.db, request.run, request.names["item"]
+    document: dict[str, Any] = {"run": run, "item_id": name, "readable": request.readable}
+    if not request.readable:
         return Answer({**document, "failure": None, "item": None, "explanations": []})
-    found = browsing_items.item_record(db, run.id, name)
-    if found is None:
+    record = browsing_items.item_record(db, run.id, name)
+    if record is None:
         raise NotThereError(
-            f"Run {run.id} has no item {name!r}, or has not come to it yet.", asked.run_page()
+            f"Run {run.id} has no item {name!r}, or has not come to it yet.", request.run_page()
         )
-    if isinstance(found, ItemFailure):
-        return Answer({**document, "failure": found, "item": None, "explanations": []})
-    return _explained(asked, document, found)
+    if isinstance(record, ItemFailure):
+        return Answer({**document, "failure": record, "item": None, "explanations": []})
+    return _explained(request, document, record)
 
 
-def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Answer:
-    facts, outcome, look = asked.facts, found.outcome, _look(asked)
+def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecord) -> Answer:
+    facts, outcome, look = request.facts, record.outcome, _look(request)
     shape = None
     if facts.modality == "nodes":
-        shape = shape_of_item(asked.db, asked.run.id, outcome, found.attributions)
-    shown = gallery_item(outcome, "first", found.attributions, mentions=found.mentions, shape=shape)
-    entries = list(zip(shown.explanations, found.attributions, strict=True))
+        shape = shape_of_item(request.db, request.run.id, outcome, record.attributions)
+    shown = gallery_item(
+        outcome, "first", record.attributions, mentions=record.mentions, shape=shape
+    )
+    entries = list(zip(shown.explanations, record.attributions, strict=True))
     logits = outcome.logits
     named = facts.classes if len(facts.classes) == len(logits) else range(len(logits))
     return Answer(
@@ -160,20 +163,22 @@ def _explained(asked: Asked, document: dict[str, Any], found: ItemRecord) -> Ans
                 "logits": dict(zip(map(str, named), logits, strict=True)),
                 "positions": outcome.positions,
                 "meta": dict(outcome.meta),
-                "mentions": [asdict(one) for one in found.mentions],
-                "scores": [asdict(one) for one in found.scores],
+                "mentions": [asdict(mention) for mention in record.mentions],
+                "scores": [asdict(score) for score in record.scores],
             },
-            "explanations": [_document(one, of) for one, of in entries],
-            "neighbours": _neighbours(found.near),
+            "explanations": [_document(explanation, of) for explanation, of in entries],
+            "neighbours": _neighbours(record.near),
         },
         {
             "shown": shown,
             "entries": entries,
-            "text_of": lambda one: words_of(shown, one),
-            "graph_of": lambda one: graph_of(shape, one, outcome.item_id, look) if shape else "",
+            "text_of": lambda explanation: words_of(shown, explanation),
+            "graph_of": lambda explanation: (
+                graph_of(shape, explanation, outcome.item_id, look) if shape else ""
+            ),
             "pictures": pictures_of(shown, facts.root, look),
             "look": look,
-            "chosen": {name: asked.word(name) for name in ("palette", "alpha")},
+            "chosen": {name: request.word(name) for name in ("palette", "alpha")},
             "palettes": PALETTES,
             "alphas": ALPHAS,
         },
@@ -184,13 +189,15 @@ def _neighbours(near: Neighbours) -> dict[str, Any]:
     return {
         "before": near.before,
         "after": near.after,
-        "alike": [{**_listed(one.outcome), "entity": one.entity} for one in near.alike],
+        "alike": [
+            {**_listed(neighbour.outcome), "entity": neighbour.entity} for neighbour in near.alike
+        ],
     }
 
 
-def _look(asked: Asked) -> Look:
+def _look(request: PageRequest) -> Look:
     """Raises BadQueryError for a palette or a share that does not exist."""
-    palette, alpha = asked.word("palette") or Look().palette, asked.word("alpha")
+    palette, alpha = request.word("palette") or Look().palette, request.word("alpha")
     if palette not in PALETTES:
         raise BadQueryError(f"palette must be one of {', '.join(PALETTES)}.")
     if alpha and alpha not in map(str, ALPHAS):
@@ -198,7 +205,7 @@ def _look(asked: Asked) -> Look:
     return Look(palette, int(alpha) if alpha else Look().alpha)
 
 
-def _document(one: Explanation, of: Attribution) -> dict[str, Any]:
+def _document(explanation: Explanation, of: Attribution) -> dict[str, Any]:
     ledger = of.ledger
     return {
         "target": of.target,
@@ -208,8 +215,8 @@ def _document(one: Explanation, of: Attribution) -> dict[str, Any]:
         "at": of.at,
         "unit": of.unit,
         "logit": of.logit,
-        "words": [[word.start, word.end, word.relevance] for word in one.words],
-        "grid": one.grid,
+        "words": [[word.start, word.end, word.relevance] for word in explanation.words],
+        "grid": explanation.grid,
         "prefix_relevance": list(of.prefix_relevance),
         "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
         "notes": list(of.notes),

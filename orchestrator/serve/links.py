@@ -35,7 +35,7 @@ def name_of(written: str) -> str | None:
 
 def link(*names: str, **query: object) -> str:
     """The address of a page: its segments, and what of the query is not empty."""
-    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    values = {name: str(value) for name, value in query.items() if value not in (None, "")}
     path = "/" + "/".join(map(segment, names))
-    asked = urlencode(given, errors="surrogatepass")
-    return f"{path}?{asked}" if asked else path
+    encoded = urlencode(values, errors="surrogatepass")
+    return f"{path}?{encoded}" if encoded else path

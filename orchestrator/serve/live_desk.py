@@ -145,11 +145,11 @@ class LiveDesk:
 
     def _serve(self, task: _Task) -> None:
         try:
-            found = self._answer(task.request)
+            answer = self._answer(task.request)
         except BaseException as error:  # noqa: BLE001 - raised where the answer is wanted
             task.future.set_exception(error)
         else:
-            task.future.set_result(found)
+            task.future.set_result(answer)
 
     def _answer(self, request: LiveRequest) -> Answer:
         digest = request.plan.model.digest

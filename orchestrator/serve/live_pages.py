@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.serve import drawn_pages, live_worker
-from orchestrator.serve.asked import names_of, run_called
 from orchestrator.serve.links import link
 from orchestrator.serve.live_desk import LiveDesk, LiveSettings
 from orchestrator.serve.live_worker import LiveRequest, RequestError
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
+from orchestrator.serve.page_request import names_of, run_called
 from orchestrator.serve.replies import RefusedError, answered, problem, sent, wants_json
 from transexplain.errors import ConfigurationError
 from transexplain.methods.method_table import TABLE, MethodFacts
@@ -81,10 +81,10 @@ def methods_for(plan: AuditPlan, refused: Mapping[str, str]) -> dict[str, Method
     Those that need a file or a package that is not here, and those that the model refused, are
     not among them.
     """
-    own = plan.method.name
+    planned = plan.method.name
     return {
         name: TABLE[name]
-        for name in sorted(TABLE, key=lambda one: one != own)
+        for name in sorted(TABLE, key=lambda method: method != planned)
         if _is_possible(TABLE[name], plan) and name not in refused
     }
 
@@ -98,14 +98,14 @@ def _targets(plan: AuditPlan) -> Iterator[str]:
     """What can be chosen to be explained: as the run did, and each class."""
     seen = {"label"}
     classes = plan.model.classes
-    usual = ["predicted", *(one for one in plan.targets if one != "predicted")]
+    usual = ["predicted", *(target for target in plan.targets if target != "predicted")]
     usual += ["top:2"] if len(classes) > 2 else ["all"]
-    usual += [one.name for one in plan.classifications]
+    usual += [scheme.name for scheme in plan.classifications]
     usual += [f"class:{name}" for name in classes[:_CLASSES]]
-    for one in usual:
-        if one not in seen:
-            seen.add(one)
-            yield one
+    for target in usual:
+        if target not in seen:
+            seen.add(target)
+            yield target
 
 
 def live_routes(db: Database, desk: LiveDesk | None, forms: OwnForms) -> list[Route]:
@@ -141,12 +141,12 @@ async def _explained(
     most = limits.text_bytes * 3 if is_text else limits.picture_bytes  # three: percent-encoded
     fields = await fields_of(request, most + _ROOM, _limit(limits, is_text))
     forms.check(request, _scope(run.id), fields.words.get(TOKEN, ""))
-    asked = _request(desk, plan, fields)
-    answer = await asyncio.wrap_future(desk.ask(asked))
+    request_ = _request(desk, plan, fields)
+    answer = await asyncio.wrap_future(desk.ask(request_))
     if wants_json(request):
         document = {"run": run.id, "model": plan.model.source, **live_worker.plain(answer)}
         return sent(drawn_pages.json_bytes(document), True)
-    return _shown(request, desk, forms, run, plan, _Given(asked, answer))
+    return _shown(request, desk, forms, run, plan, _Given(request_, answer))
 
 
 def _scope(run_id: str) -> str:
@@ -179,7 +179,9 @@ def _request(desk: LiveDesk, plan: AuditPlan, fields: Fields) -> LiveRequest:
         if len(picture) > limits.picture_bytes:
             raise RequestError(413, "Too large", _limit(limits, is_text=False))
     offered = methods_for(plan, refused)
-    names = dict.fromkeys(one for one in (words.get("method", ""), words.get("beside", "")) if one)
+    names = dict.fromkeys(
+        name for name in (words.get("method", ""), words.get("beside", "")) if name
+    )
     for name in names:
         if name not in offered:
             reason = refused.get(name) or f"Choose one of {', '.join(offered)}."
@@ -215,15 +217,15 @@ def _spec(name: str, plan: AuditPlan) -> MethodSpec:
 class _Given:
     """What was explained, for the page that shows it."""
 
-    def __init__(self, asked: LiveRequest, answer: Mapping[str, Any]) -> None:
-        self.text, self.target = asked.text or "", asked.target
-        self.methods = [one.name for one in asked.methods]
+    def __init__(self, request: LiveRequest, answer: Mapping[str, Any]) -> None:
+        self.text, self.target = request.text or "", request.target
+        self.methods = [method.name for method in request.methods]
         self.answer = answer
-        self.logits = sorted(answer["logits"], key=lambda one: -one[1])
+        self.logits = sorted(answer["logits"], key=lambda logit: -logit[1])
 
-    def coloured(self, one: Mapping[str, Any]) -> Markup:
+    def coloured(self, explanation: Mapping[str, Any]) -> Markup:
         """The text with its words in the colours of an explanation, on its own scale."""
-        spans = [Span(start=a, end=b, relevance=value) for a, b, value in one["words"]]
+        spans = [Span(start=a, end=b, relevance=value) for a, b, value in explanation["words"]]
         read = max((span.end for span in spans), default=0)
         unread = read if self.answer["truncated"] else None
         return marked_html(self.text, spans, scale=0.0, unread_from=unread)
@@ -235,7 +237,7 @@ def _shown(
     forms: OwnForms,
     run: ListedRun,
     plan: AuditPlan,
-    given: _Given | None = None,
+    form: _Given | None = None,
 ) -> Response:
     """The form, with what was explained where there is something."""
     token, cookie = forms.token(request, _scope(run.id))
@@ -255,17 +257,17 @@ def _shown(
     }
     address = link("runs", run.id, "explain")
     drawing: dict[str, Any] = {"here": "explain", "address": address, "beside": f"{address}.json"}
-    drawing |= {"chosen": _chosen(given, list(offered)), "given": given}
+    drawing |= {"chosen": _chosen(form, list(offered)), "given": form}
     response = answered(request, "explain", document, drawing)
     forms.keep(request, response, cookie)
     return response
 
 
-def _chosen(given: _Given | None, offered: Sequence[str]) -> dict[str, str]:
+def _chosen(form: _Given | None, offered: Sequence[str]) -> dict[str, str]:
     """What the form holds: what was chosen last, or the run's method beside another."""
-    if given is not None:
-        first, second = (*given.methods, "")[:2]
-        return {"method": first, "beside": second, "target": given.target}
+    if form is not None:
+        first, second = (*form.methods, "")[:2]
+        return {"method": first, "beside": second, "target": form.target}
     others = [name for name in ("gradient-x-input", "lrp", *offered) if name in offered]
     second = next((name for name in others if name != offered[0]), "")
     return {"method": offered[0] if offered else "", "beside": second, "target": "predicted"}

@@ -98,10 +98,10 @@ class _Bench:
     def say(self, **message: Any) -> None:
         self._connection.send_bytes(json.dumps(message, allow_nan=False).encode("ascii"))
 
-    def answer(self, asked: LiveRequest) -> dict[str, Any]:
+    def answer(self, request: LiveRequest) -> dict[str, Any]:
         """The last message of a request: `answer`, or `refused` with status, title and text."""
         try:
-            return {"answer": self._explained(asked)}
+            return {"answer": self._explained(request)}
         except RequestError as error:
             refused = (error.status, error.title, error.text)
         except ItemError as error:
@@ -118,16 +118,16 @@ class _Bench:
             refused = (500, "The model failed", text)
         return {"refused": refused}
 
-    def _explained(self, asked: LiveRequest) -> dict[str, Any]:
+    def _explained(self, request: LiveRequest) -> dict[str, Any]:
         self.say(phase="explaining")
-        content = _content(asked)
-        model = self._loaded(asked.plan.model)
+        content = _content(request)
+        model = self._loaded(request.plan.model)
         refused: dict[str, str] | None = None
-        if asked.offered:
+        if request.offered:
             self.say(phase="trying")
-            refused = _refused(model, asked.offered)
+            refused = _refused(model, request.offered)
             self.say(phase="explaining")
-        return {**_explained(model, asked, content), "refused": refused}
+        return {**_explained(model, request, content), "refused": refused}
 
     def _loaded(self, ref: ModelRef) -> "LoadedModel":
         """The model of a run; the one before goes first."""
@@ -147,12 +147,12 @@ class _Bench:
         return self._model
 
 
-def _content(asked: LiveRequest) -> "str | Image.Image":
-    if asked.picture is None:
-        return asked.text or ""
+def _content(request: LiveRequest) -> "str | Image.Image":
+    if request.picture is None:
+        return request.text or ""
     from transexplain.data.image_files import image_of
 
-    return image_of(asked.picture, name="the picture", most_pixels=asked.pixels)
+    return image_of(request.picture, name="the picture", most_pixels=request.pixels)
 
 
 def _refused(model: "LoadedModel", names: Sequence[str]) -> dict[str, str]:
@@ -167,7 +167,7 @@ def _refused(model: "LoadedModel", names: Sequence[str]) -> dict[str, str]:
             return 0.0
 
     content, until = _trial(model), time.monotonic() + TRYING
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name in sorted(names, key=passes):
         if time.monotonic() > until:
             break
@@ -176,8 +176,8 @@ def _refused(model: "LoadedModel", names: Sequence[str]) -> dict[str, str]:
         except ItemError:
             continue  # about this trial, not about the method
         if tried.error is not None and not tried.attributions:
-            found[name] = tried.error
-    return found
+            fields[name] = tried.error
+    return fields
 
 
 def _trial(model: "LoadedModel") -> Any:
@@ -189,15 +189,15 @@ def _trial(model: "LoadedModel") -> Any:
     return values.astype(np.uint8)
 
 
-def _explained(model: "LoadedModel", asked: LiveRequest, content: Any) -> dict[str, Any]:
+def _explained(model: "LoadedModel", request: LiveRequest, content: Any) -> dict[str, Any]:
     from transexplain.explaining import Request
 
-    base = Request.from_plan(asked.plan)
-    target = _target(asked.target, base.names)
+    base = Request.from_plan(request.plan)
+    target = _target(request.target, base.names)
     item = Item(id="given", index=0, content=content)
     outcome: ItemOutcome | None = None
     columns = []
-    for method in asked.methods:
+    for method in request.methods:
         begun = time.perf_counter()
         column: dict[str, Any] = {"method": method.name, "error": None, "explanations": []}
         try:
@@ -206,12 +206,12 @@ def _explained(model: "LoadedModel", asked: LiveRequest, content: Any) -> dict[s
             column["error"] = str(error)
         else:
             outcome = done.outcome or outcome
-            column["explanations"] = [_document(one) for one in done.attributions]
+            column["explanations"] = [_document(attribution) for attribution in done.attributions]
             column["drawn"] = list(_drawn(content, done.attributions))
         column["seconds"] = time.perf_counter() - begun
         columns.append(column)
     if outcome is None:
-        reasons = " ".join(f"{one['method']}: {one['error']}" for one in columns)
+        reasons = " ".join(f"{column['method']}: {column['error']}" for column in columns)
         raise RequestError(422, "This cannot be explained", reasons)
     return {**_outcome(model, outcome), "columns": columns, "picture": _picture(content)}
 
@@ -249,31 +249,31 @@ def _outcome(model: "LoadedModel", outcome: "ItemOutcome") -> dict[str, Any]:
     }
 
 
-def _document(one: Attribution) -> dict[str, Any]:
-    ledger = one.ledger
-    found: dict[str, Any] = {
-        "target": one.target,
-        "rank": one.rank,
-        "class_name": one.class_name,
-        "method": one.method,
-        "at": one.at,
-        "unit": one.unit,
-        "logit": one.logit,
-        "relevance": one.relevance.tolist(),
-        "prefix_relevance": list(one.prefix_relevance),
+def _document(attribution: Attribution) -> dict[str, Any]:
+    ledger = attribution.ledger
+    document: dict[str, Any] = {
+        "target": attribution.target,
+        "rank": attribution.rank,
+        "class_name": attribution.class_name,
+        "method": attribution.method,
+        "at": attribution.at,
+        "unit": attribution.unit,
+        "logit": attribution.logit,
+        "relevance": attribution.relevance.tolist(),
+        "prefix_relevance": list(attribution.prefix_relevance),
         "words": [],
         "tokens": [],
         "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
-        "notes": list(one.notes),
+        "notes": list(attribution.notes),
     }
-    if not isinstance(one.features, PatchGrid):
-        _, spans = spans_of(one)
-        found["words"] = [[span.start, span.end, span.relevance] for span in spans]
-        found["tokens"] = [
+    if not isinstance(attribution.features, PatchGrid):
+        _, spans = spans_of(attribution)
+        document["words"] = [[span.start, span.end, span.relevance] for span in spans]
+        document["tokens"] = [
             {"text": token.text, "start": token.start, "end": token.end, "special": token.special}
-            for token in one.features
+            for token in attribution.features
         ]
-    return found
+    return document
 
 
 def _drawn(content: Any, attributions: Sequence[Attribution]) -> Iterator[str]:
@@ -283,9 +283,11 @@ def _drawn(content: Any, attributions: Sequence[Attribution]) -> Iterator[str]:
     from transexplain.reports.heatmap import data_uri, muted, overlay, resized
 
     ground = muted(resized(content, smallest=_SMALL, largest=_LARGE))
-    for one in attributions:
-        assert isinstance(one.features, PatchGrid)
-        yield data_uri(overlay(ground, one.relevance, alpha=_ALPHA, box=one.features.box))
+    for attribution in attributions:
+        assert isinstance(attribution.features, PatchGrid)
+        yield data_uri(
+            overlay(ground, attribution.relevance, alpha=_ALPHA, box=attribution.features.box)
+        )
 
 
 def _picture(content: Any) -> str | None:
@@ -303,6 +305,6 @@ def without_groups(plan: AuditPlan) -> AuditPlan:
 
 def plain(document: Mapping[str, Any]) -> dict[str, Any]:
     """An answer without what is only drawn."""
-    columns = [{k: v for k, v in one.items() if k != "drawn"} for one in document["columns"]]
+    columns = [{k: v for k, v in column.items() if k != "drawn"} for column in document["columns"]]
     kept = {k: v for k, v in document.items() if k not in ("columns", "picture", "refused")}
     return {**kept, "logits": dict(document["logits"]), "methods": columns}

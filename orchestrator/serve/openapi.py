@@ -37,12 +37,12 @@ _LIVE = {
 
 def form_paths(features: Mapping[str, bool]) -> dict[str, Any]:
     """Paths of the features that are on: GET shows the form and its token, POST does it."""
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     run = _in_path("run")
     if features.get("operate"):
         action = _in_path("action", enum=list(operating.ACTIONS))
         fields = {"failed": {"type": "boolean", "description": "retry: failed items, too"}}
-        found[f"{operating.PATH}.json"] = {
+        paths[f"{operating.PATH}.json"] = {
             "get": _shows("operate_form", "What an action on a run would do.", [run, action]),
             "post": _does(
                 "operate", "Cancel, retry or resume a run.", [run, action], fields, _REFUSED
@@ -56,13 +56,13 @@ def form_paths(features: Mapping[str, bool]) -> dict[str, Any]:
             "beside": {**_TEXT, "description": "another method"},
             "target": {**_TEXT, "description": "predicted, class:NAME, top:2, ..."},
         }
-        found[f"{live_pages.PATH}.json"] = {
+        paths[f"{live_pages.PATH}.json"] = {
             "get": _shows("explain_form", "Methods, targets and limits of a run's model.", [run]),
             "post": _does(
                 "explain", "Explain a text or picture by a run's model.", [run], fields, _LIVE
             ),
         }
-    return found
+    return paths
 
 
 def _in_path(name: str, **more: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ _ERRORS = {
 def document(rules: AccessRules, features: Mapping[str, bool]) -> dict[str, Any]:
     """OpenAPI 3.1: every page with `.json` behind its path, and the forms that are switched on."""
     reads = "" if any(features.values()) else ", read-only"
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "TransExplain",
@@ -129,9 +129,9 @@ def document(rules: AccessRules, features: Mapping[str, bool]) -> dict[str, Any]
         },
     }
     if rules.token is not None:
-        found["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
-        found["security"] = [{"token": []}]
-    return found
+        schema["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
+        schema["security"] = [{"token": []}]
+    return schema
 
 
 def _operation(page: Page) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.dispatch import run_actions
-from orchestrator.serve.asked import NotThereError, names_of, run_called
 from orchestrator.serve.links import link
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
+from orchestrator.serve.page_request import NotThereError, names_of, run_called
 from orchestrator.serve.replies import RefusedError, answered
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError, ObjectStoreError
 from transexplain.reports.phrasing import counted
@@ -98,18 +98,18 @@ def _resume(operator: Operator, run_id: str, _fields: Fields) -> _Done:
 def _again(operator: Operator, run_id: str, *, failed: bool = False) -> _Done:
     run_actions.resumable(operator.db, run_id)
     queued = run_actions.queue_again(operator.db, run_id, failed=failed)
-    found = f"{counted(queued, 'shard')} queued once more."
+    answer = f"{counted(queued, 'shard')} queued once more."
     if not runs.progress(operator.db, run_id).states["queued"]:
-        return _Done(f"{found} Nothing waits to be done.", queued)
+        return _Done(f"{answer} Nothing waits to be done.", queued)
     if not operator.has_broker:
-        return _Done(f"{found} {_NO_BROKER.format(run=run_id)}", queued)
+        return _Done(f"{answer} {_NO_BROKER.format(run=run_id)}", queued)
     try:
         sent = run_actions.send_hints(operator.db, operator.settings, run_id)
     except BrokerError as error:
         log.warning("%s", error)
         away = "The broker does not answer; workers hear of the shards when a sweep reaches it."
-        return _Done(f"{found} {away}", queued)
-    return _Done(f"{found} Workers got messages about {counted(sent, 'shard')}.", queued, sent)
+        return _Done(f"{answer} {away}", queued)
+    return _Done(f"{answer} Workers got messages about {counted(sent, 'shard')}.", queued, sent)
 
 
 ACTIONS: Mapping[str, _Action] = {

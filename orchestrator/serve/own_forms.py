@@ -88,15 +88,15 @@ class OwnForms:
         # with no-referrer a browser would not say where a form was sent from
         response.headers["Referrer-Policy"] = "same-origin"
 
-    def check(self, request: Request, action: str, given: str) -> None:
+    def check(self, request: Request, action: str, token: str) -> None:
         """Raise RefusedError where this is not the token of this action and browser."""
-        until, _, proof = given.partition(".")
+        until, _, proof = token.partition(".")
         browser = self._browser(request)
         well_formed = until.isascii() and until.isdigit() and len(until) <= 12
         if browser is None or not well_formed:
             raise _stale()
-        wanted = self._proof(request, browser, action, int(until))
-        good = hmac.compare_digest(wanted.encode(), proof.encode("utf-8", "replace"))
+        expected = self._proof(request, browser, action, int(until))
+        good = hmac.compare_digest(expected.encode(), proof.encode("utf-8", "replace"))
         if not good or int(until) <= time.time():
             raise _stale()
 
@@ -133,8 +133,8 @@ class OwnForms:
         login = request.cookies.get(LOGIN_COOKIE, "") if self.rules.token is not None else ""
         parts = (self.user_of(request), login, browser, action, str(until))
         text = b"form" + b"".join(
-            len(one).to_bytes(4, "big") + one
-            for one in (part.encode("utf-8", "surrogatepass") for part in parts)
+            len(encoded).to_bytes(4, "big") + encoded
+            for encoded in (part.encode("utf-8", "surrogatepass") for part in parts)
         )
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()
 
@@ -195,9 +195,11 @@ async def _parts(headers: Headers, body: bytes) -> Fields:
     )
     parser.spool_max_size = len(body) + 1  # nothing goes to a file
     form: FormData = await parser.parse()
-    words = {name: one for name, one in form.multi_items() if isinstance(one, str)}
+    words = {name: value for name, value in form.multi_items() if isinstance(value, str)}
     files = {
-        name: await one.read() for name, one in form.multi_items() if isinstance(one, UploadFile)
+        name: await upload.read()
+        for name, upload in form.multi_items()
+        if isinstance(upload, UploadFile)
     }
     await form.close()
     return Fields(words, files, _is_utf8(body))
@@ -212,13 +214,13 @@ def _is_utf8(body: bytes) -> bool:
 
 
 async def _body(request: Request, most: int, what: str) -> bytes:
-    found, size = bytearray(), 0
+    body, size = bytearray(), 0
     async for some in request.stream():
         size += len(some)
         if size <= most:
-            found += some
+            body += some
         elif size > _DRAINED * most:
             break
     if size > most:
         raise RefusedError(413, "Too large", f"{what} This one is larger; nothing was read of it.")
-    return bytes(found)
+    return bytes(body)

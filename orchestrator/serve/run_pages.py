@@ -6,9 +6,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from orchestrator.serve.asked import Answer, Asked, BadQueryError, NotThereError, run_called
 from orchestrator.serve.drawn_pages import LinePoint, line_drawing
 from orchestrator.serve.links import link
+from orchestrator.serve.page_request import (
+    Answer,
+    BadQueryError,
+    NotThereError,
+    PageRequest,
+    run_called,
+)
 from orchestrator.serve.slow_pages import section_titles
 from orchestrator.serve.slow_worker import Job
 from transexplain.reports.forest import Axis, axis_around
@@ -31,43 +37,43 @@ _FAILED = 100  #: items on a page
 _OTHERS = 30  #: runs to choose from
 
 
-def all_runs(asked: Asked) -> Answer:
+def all_runs(request: PageRequest) -> Answer:
     """The newest runs first, by name, model and state."""
-    filters = {name: asked.word(name) for name in ("name", "model", "state")}
+    filters = {name: request.word(name) for name in ("name", "model", "state")}
     if filters["state"] and filters["state"] not in _STATES:
         raise BadQueryError(f"state must be one of {', '.join(_STATES)}.")
-    found = browsing.list_page(asked.db, **filters, before=_before(asked), limit=_RUNS + 1)
-    shown, following = found[:_RUNS], None
-    if len(found) > _RUNS:
+    listed = browsing.list_page(request.db, **filters, before=_before(request), limit=_RUNS + 1)
+    shown, following = listed[:_RUNS], None
+    if len(listed) > _RUNS:
         last = f"{shown[-1].created!r},{shown[-1].id}"
         following = link("runs", **filters, before=last)
-    unfinished = [one.id for one in shown if one.state == "running"]
+    unfinished = [run.id for run in shown if run.state == "running"]
     return Answer(
         {
             "filters": filters,
             "runs": shown,
-            "progress": {one: runs.progress(asked.db, one) for one in unfinished[:10]},
+            "progress": {run_id: runs.progress(request.db, run_id) for run_id in unfinished[:10]},
             "next": following,
         },
-        {"states": _STATES, "first": not asked.word("before")},
+        {"states": _STATES, "first": not request.word("before")},
     )
 
 
-def _before(asked: Asked) -> tuple[float, str] | None:
-    given = asked.word("before")
-    if not given:
+def _before(request: PageRequest) -> tuple[float, str] | None:
+    before = request.word("before")
+    if not before:
         return None
-    created, _, run_id = given.partition(",")
+    created, _, run_id = before.partition(",")
     try:
         return float(created), run_id
     except ValueError:
-        raise BadQueryError(f"before must be a moment and a run's id, not {given!r}.") from None
+        raise BadQueryError(f"before must be a moment and a run's id, not {before!r}.") from None
 
 
-def one_run(asked: Asked) -> Answer:
+def one_run(request: PageRequest) -> Answer:
     """The verdict, the groups by both questions and by relevance, and how far the run is."""
-    db, run = asked.db, asked.run
-    found = next(iter(browsing.result_rows(db, "run_result", run.id)), None)
+    db, run = request.db, request.run
+    result = next(iter(browsing.result_rows(db, "run_result", run.id)), None)
     verdicts = browsing.result_rows(db, "group_verdict", run.id, limit=_ROWS)
     relevance = browsing.result_rows(db, "group_result", run.id, limit=_ROWS, split_by="")
     metrics = browsing.result_rows(db, "run_metric", run.id, limit=_ROWS)
@@ -75,7 +81,7 @@ def one_run(asked: Asked) -> Answer:
         {
             "run": run,
             "progress": runs.progress(db, run.id),
-            "result": found,
+            "result": result,
             "group_verdicts": verdicts,
             "groups": relevance,
             "outcomes": browsing.result_rows(db, "outcome_result", run.id, limit=_ROWS),
@@ -84,18 +90,18 @@ def one_run(asked: Asked) -> Answer:
                 for target, name, words in browsing.word_classes(db, run.id, _ROWS)
             ],
             "metrics": metrics,
-            "so_far": _so_far(asked),
-            "failures": fleet_state.failures(db, run.id) if asked.readable else None,
+            "so_far": _so_far(request),
+            "failures": fleet_state.failures(db, run.id) if request.readable else None,
         },
         {
-            "facts": asked.facts,
+            "facts": request.facts,
             "most": _SHOWN,
             "faithful": _faithful(metrics),
-            "single": {one["name"]: one["value"] for one in metrics if not one["part"]},
+            "single": {metric["name"]: metric["value"] for metric in metrics if not metric["part"]},
             "relevance_of": _by_group(relevance),
             "swaps": axis_of(verdicts, "probability"),
             "differences": axis_of(relevance, "difference"),
-            "sections": _sections(asked),
+            "sections": _sections(request),
         },
     )
 
@@ -105,34 +111,37 @@ _MORE = ("groups", "classes", "evidence")
 _SHOWN_WHOLE = ("failures",)
 
 
-def _sections(asked: Asked) -> dict[str, list[tuple[str, str]]]:
+def _sections(request: PageRequest) -> dict[str, list[tuple[str, str]]]:
     """Sections of the report: those that the page opens on request, and those with more of it."""
-    if asked.slow is None or asked.facts.task == "evaluation":
+    if request.slow is None or request.facts.task == "evaluation":
         return {"lacking": [], "more": []}
-    found = section_titles()
-    job = Job(kind="report", run_id=asked.run.id, finished=asked.run.finished)
-    known = asked.slow.found(job, moving=False, begin=False)
+    titles = section_titles()
+    job = Job(kind="report", run_id=request.run.id, finished=request.run.finished)
+    known = request.slow.found(job, moving=False, begin=False)
     if known.pieces:
-        held = {one.name for one in known.pieces}
-        found = {name: title for name, title in found.items() if name in held}
-    lacking = [one for one in found.items() if one[0] not in (*_MORE, *_SHOWN_WHOLE)]
-    return {"lacking": lacking, "more": [one for one in found.items() if one[0] in _MORE]}
+        held = {piece.name for piece in known.pieces}
+        titles = {name: title for name, title in titles.items() if name in held}
+    lacking = [section for section in titles.items() if section[0] not in (*_MORE, *_SHOWN_WHOLE)]
+    return {
+        "lacking": lacking,
+        "more": [section for section in titles.items() if section[0] in _MORE],
+    }
 
 
-def _so_far(asked: Asked) -> dict[str, Any] | None:
+def _so_far(request: PageRequest) -> dict[str, Any] | None:
     """What a run that works has predicted, of the shards that could be read; None: it is over."""
-    if asked.run.state != "running" or not asked.readable:
+    if request.run.state != "running" or not request.readable:
         return None
-    found = asked.counts.totals(asked.db, asked.run, asked.time_left / 2)
-    labelled = {pair: n for pair, n in found.predictions.items() if pair[0]}
+    totals = request.counts.totals(request.db, request.run, request.time_left / 2)
+    labelled = {pair: n for pair, n in totals.predictions.items() if pair[0]}
     right = sum(n for (label, predicted), n in labelled.items() if label == predicted)
     predicted: Counter[str] = Counter()
-    for (_, name), count in found.predictions.items():
+    for (_, name), count in totals.predictions.items():
         predicted[name] += count
     total = sum(labelled.values())
     return {
-        "shards": found.shards,
-        "all": found.done,
+        "shards": totals.shards,
+        "all": totals.done,
         "labelled": total,
         "accuracy": right / total if total else None,
         "predicted": dict(predicted.most_common(_PREDICTED)),
@@ -141,42 +150,42 @@ def _so_far(asked: Asked) -> dict[str, Any] | None:
 
 def _faithful(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The measures of faithfulness: the method beside random relevance, a row each."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in metrics:
-        if one["name"] in _FAITHFUL:
-            row = found.setdefault(
-                (one["target"], one["part"]),
-                {"target": one["target"], "metric": one["part"], **dict.fromkeys(_FAITHFUL)},
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for metric in metrics:
+        if metric["name"] in _FAITHFUL:
+            row = rows.setdefault(
+                (metric["target"], metric["part"]),
+                {"target": metric["target"], "metric": metric["part"], **dict.fromkeys(_FAITHFUL)},
             )
-            row[one["name"]] = one["value"]
-            row["items"] = one["items"]
-    return list(found.values())
+            row[metric["name"]] = metric["value"]
+            row["items"] = metric["items"]
+    return list(rows.values())
 
 
 def _by_group(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault(row["group_name"], []).append(row)
-    return found
+        groups.setdefault(row["group_name"], []).append(row)
+    return groups
 
 
 def axis_of(rows: Sequence[Mapping[str, Any]], name: str) -> Axis:
     """An axis for a number and its interval in all these rows."""
     ends = [row[f"{name}{end}"] for row in rows for end in ("", "_low", "_high")]
-    return axis_around([0.0, *(one for one in ends if one is not None)])
+    return axis_around([0.0, *(end for end in ends if end is not None)])
 
 
-def one_audit(asked: Asked) -> Answer:
+def one_audit(request: PageRequest) -> Answer:
     """The runs of one audit's name: how each group and each metric develops."""
-    name = asked.names["audit"]
-    rows = browsing.trend(asked.db, name, _TREND)
+    name = request.names["audit"]
+    rows = browsing.trend(request.db, name, _TREND)
     if not rows:
         raise NotThereError(f"No run in this store is of an audit named {name!r}.")
-    made = {
+    made_runs = {
         row["id"]: {"id": row["id"], "state": row["state"], "created": row["created"]}
         for row in rows
     }
-    metrics = browsing.metric_trend(asked.db, list(made)[::-1])
+    metrics = browsing.metric_trend(request.db, list(made_runs)[::-1])
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["group_name"] is not None:
@@ -184,54 +193,56 @@ def one_audit(asked: Asked) -> Answer:
     return Answer(
         {
             "audit": name,
-            "runs": [{**one, "metrics": _listed(metrics, one["id"])} for one in made.values()],
+            "runs": [{**run, "metrics": _listed(metrics, run["id"])} for run in made_runs.values()],
             "groups": groups,
             "metrics": metrics,
         },
         {
             "swaps": axis_of([row for some in groups.values() for row in some], "probability"),
             "most_metrics": _METRICS,
-            "group_chart": lambda rows, name: _group_chart(rows, list(made.values()), name),
-            "metric_chart": lambda one: _metric_chart(one, list(made.values())),
-            "latest": lambda one: [one["values"][of] for of in made if of in one["values"]][:2],
+            "group_chart": lambda rows, name: _group_chart(rows, list(made_runs.values()), name),
+            "metric_chart": lambda metric: _metric_chart(metric, list(made_runs.values())),
+            "latest": lambda metric: [
+                metric["values"][of] for of in made_runs if of in metric["values"]
+            ][:2],
         },
     )
 
 
 def _listed(metrics: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, float]:
     return {
-        one["name"]: one["values"][run_id]
-        for one in metrics
-        if one["name"] in browsing.LISTED and not one["part"] and run_id in one["values"]
+        metric["name"]: metric["values"][run_id]
+        for metric in metrics
+        if metric["name"] in browsing.LISTED and not metric["part"] and run_id in metric["values"]
     }
 
 
 def _group_chart(
-    rows: Sequence[Mapping[str, Any]], made: Sequence[Mapping[str, Any]], name: str
+    rows: Sequence[Mapping[str, Any]], listed: Sequence[Mapping[str, Any]], name: str
 ) -> Markup:
     """The effect of swapping a group, from the oldest run to the newest."""
     known = {row["id"]: row for row in rows}
     points = [
         LinePoint(
-            name=f"{one['id']}, {moment(one['created'])}",
+            name=f"{run['id']}, {moment(run['created'])}",
             value=row.get("probability"),
             low=row.get("probability_low"),
             high=row.get("probability_high"),
         )
-        for one in reversed(made)
-        for row in [known.get(one["id"], {})]
+        for run in reversed(listed)
+        for row in [known.get(run["id"], {})]
     ]
     return line_drawing(
         points, label=f"effect of swapping {name} on a probability, from the oldest run on"
     )
 
 
-def _metric_chart(metric: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> Markup:
+def _metric_chart(metric: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> Markup:
     points = [
         LinePoint(
-            name=f"{one['id']}, {moment(one['created'])}", value=metric["values"].get(one["id"])
+            name=f"{run['id']}, {moment(run['created'])}", value=metric["values"].get(run["id"])
         )
-        for one in reversed(made)
+        for run in reversed(listed)
     ]
     words = " ".join(filter(None, (metric["name"], metric["part"], metric["target"])))
     return line_drawing(
@@ -239,19 +250,19 @@ def _metric_chart(metric: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) 
     )
 
 
-def two_runs(asked: Asked) -> Answer:
+def two_runs(request: PageRequest) -> Answer:
     """What two runs found, side by side, from their result tables."""
-    first, second = asked.word("a"), asked.word("b")
+    first, second = request.word("a"), request.word("b")
     if not (first and second):
-        listed = browsing.list_page(asked.db, limit=_OTHERS)
+        listed = browsing.list_page(request.db, limit=_OTHERS)
         return Answer({"a": None, "b": None, "runs": listed}, {"first": first, "second": second})
-    before, after = run_called(asked.db, first), run_called(asked.db, second)
-    verdicts = _beside(asked, "group_verdict", before, after, ("group_name",))
+    before, after = run_called(request.db, first), run_called(request.db, second)
+    verdicts = _beside(request, "group_verdict", before, after, ("group_name",))
     return Answer(
         {
             "a": before,
             "b": after,
-            "facts": _facts(asked, before, after),
+            "facts": _facts(request, before, after),
             "changed": [
                 change
                 for pair in verdicts
@@ -259,8 +270,8 @@ def two_runs(asked: Asked) -> Answer:
                 if (change := _change(pair, question))["before"] != change["after"]
             ],
             "group_verdicts": verdicts,
-            "metrics": _beside(asked, "run_metric", before, after, ("name", "target", "part")),
-            "entities": browsing.moved_entities(asked.db, before.id, after.id, 20),
+            "metrics": _beside(request, "run_metric", before, after, ("name", "target", "part")),
+            "entities": browsing.moved_entities(request.db, before.id, after.id, 20),
         },
         {"first": first, "second": second},
     )
@@ -284,10 +295,10 @@ _COMPARED = (
 )
 
 
-def _facts(asked: Asked, before: ListedRun, after: ListedRun) -> list[dict[str, Any]]:
+def _facts(request: PageRequest, before: ListedRun, after: ListedRun) -> list[dict[str, Any]]:
     rows = [
-        next(iter(browsing.result_rows(asked.db, "run_result", one.id)), {})
-        for one in (before, after)
+        next(iter(browsing.result_rows(request.db, "run_result", run.id)), {})
+        for run in (before, after)
     ]
     return [
         {"name": name, "before": rows[0].get(name), "after": rows[1].get(name)}
@@ -296,15 +307,15 @@ def _facts(asked: Asked, before: ListedRun, after: ListedRun) -> list[dict[str, 
 
 
 def _beside(
-    asked: Asked, table: str, before: ListedRun, after: ListedRun, key: Sequence[str]
+    request: PageRequest, table: str, before: ListedRun, after: ListedRun, key: Sequence[str]
 ) -> list[dict[str, Any]]:
-    return browsing.side_by_side(asked.db, table, before.id, after.id, key)
+    return browsing.side_by_side(request.db, table, before.id, after.id, key)
 
 
-def failures(asked: Asked) -> Answer:
+def failures(request: PageRequest) -> Answer:
     """Items that could not be explained, shards that gave up, and items in quarantine."""
-    db, run, start = asked.db, asked.run, asked.number("start")
-    if not asked.readable:
+    db, run, start = request.db, request.run, request.number("start")
+    if not request.readable:
         return Answer({"run": run, "readable": False})
     items = browsing_items.failed_page(db, run.id, start=start, limit=_FAILED + 1)
     following = items[_FAILED].index if len(items) > _FAILED else None

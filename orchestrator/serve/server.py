@@ -52,10 +52,12 @@ class _Connection(H11Protocol):
         """Make room where there are too many others; refuse it where all of those have work."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        crowd = [one for one in self.held if one._address == self._address]
+        crowd = [connection for connection in self.held if connection._address == self._address]
         if len(crowd) < _OF_ADDRESS or self.rules.trusts(self._address):
             crowd = list(self.held) if len(self.held) >= self.most else []
-        longest = next((one for one in crowd if one.awaited() is not None), None)
+        longest = next(
+            (connection for connection in crowd if connection.awaited() is not None), None
+        )
         if crowd and longest is None:
             transport.write(_BUSY)
             transport.close()
@@ -115,15 +117,15 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let more clients queue than asyncio accepts at once: others would wait for a second."""
         await super().startup(sockets)
-        for one in (one for server in self.servers for one in server.sockets):
-            with one.dup() as same:
+        for sock in (sock for server in self.servers for sock in server.sockets):
+            with sock.dup() as same:
                 same.listen(_QUEUE)
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second; connections are looked at each time in ten."""
         if counter % 10 == 0:
-            for one in list(self.held):
-                one.look(time.monotonic())
+            for connection in list(self.held):
+                connection.look(time.monotonic())
         return await super().on_tick(counter)
 
 

@@ -46,7 +46,7 @@ class _Kept:
 
     @property
     def bytes(self) -> int:
-        return sum(len(one.packed_html) + len(one.packed_document) for one in self.pieces)
+        return sum(len(piece.packed_html) + len(piece.packed_document) for piece in self.pieces)
 
 
 class SlowDesk:
@@ -115,23 +115,23 @@ class SlowDesk:
         while (job := self._jobs.get()) is not None and not self._closed:
             begun = time.time()
             try:
-                made = self._made(job)
+                pieces = self._made(job)
             except Exception as error:  # noqa: BLE001 - no process, no memory: the next may pass
                 log.warning("%s of run %s: %s", job.kind, job.run_id, error)
-                made = "It could not be made; the server's log says why."
-            kept = _Kept(begun, error=made) if isinstance(made, str) else _Kept(begun, made)
+                pieces = "It could not be made; the server's log says why."
+            kept = _Kept(begun, error=pieces) if isinstance(pieces, str) else _Kept(begun, pieces)
             self._keep(job, kept)
 
-    def _keep(self, job: Job, made: _Kept) -> None:
+    def _keep(self, job: Job, pieces: _Kept) -> None:
         with self._lock:
-            self._kept[job] = made
+            self._kept[job] = pieces
             self._kept.move_to_end(job)
             while len(self._kept) > _KEPT or (len(self._kept) > 1 and self._bytes() > _KEPT_BYTES):
                 self._kept.popitem(last=False)
             self._waiting.discard(job)
 
     def _bytes(self) -> int:
-        return sum(one.bytes for one in self._kept.values())
+        return sum(kept.bytes for kept in self._kept.values())
 
     def _made(self, job: Job) -> Sequence[Piece] | str:
         """The pieces, or why there are none."""
@@ -150,8 +150,8 @@ class SlowDesk:
             try:
                 if not ours.poll(_LONGEST):
                     return f"It was given up after {_LONGEST / 60:g} minutes."
-                found: Sequence[Piece] | str = ours.recv()
-                return found
+                pieces: Sequence[Piece] | str = ours.recv()
+                return pieces
             except (EOFError, OSError):
                 return "The process that made it ended, for lack of memory perhaps."
             finally:

@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from orchestrator.serve.asked import Answer, Asked, BadQueryError
+from orchestrator.serve.page_request import Answer, BadQueryError, PageRequest
 from orchestrator.serve.slow_worker import Job, Piece
 from transexplain.reports.sections import SECTIONS
 
@@ -48,45 +48,47 @@ def section_titles() -> dict[str, str]:
     return {name: _TITLES.get(name) or name.replace("_", " ").capitalize() for name in SECTIONS}
 
 
-def live_report(asked: Asked) -> Answer:
+def live_report(request: PageRequest) -> Answer:
     """The sections of the run's report, of what is saved by now; all of them, or one."""
-    titles, wanted = section_titles(), asked.word("section")
-    if wanted and wanted not in titles:
+    titles, section = section_titles(), request.word("section")
+    if section and section not in titles:
         raise BadQueryError(f"section must be one of {', '.join(titles)}.")
-    job = Job(kind="report", run_id=asked.run.id, finished=asked.run.finished)
-    document, html = _made(asked, job, wanted)
-    return Answer({**document, "section": wanted}, {"html": html, "titles": titles})
+    job = Job(kind="report", run_id=request.run.id, finished=request.run.finished)
+    document, html = _made(request, job, section)
+    return Answer({**document, "section": section}, {"html": html, "titles": titles})
 
 
-def clusters(asked: Asked) -> Answer:
+def clusters(request: PageRequest) -> Answer:
     """In how many ways explanations of a class come about: clusters, with words or places."""
-    name = asked.class_name
-    job = Job(kind="clusters", run_id=asked.run.id, finished=asked.run.finished, class_name=name)
-    document, html = _made(asked, job, "")
+    name = request.class_name
+    job = Job(
+        kind="clusters", run_id=request.run.id, finished=request.run.finished, class_name=name
+    )
+    document, html = _made(request, job, "")
     return Answer({**document, "class_name": name}, {"html": html})
 
 
-def _made(asked: Asked, job: Job, wanted: str) -> tuple[dict[str, Any], list[Markup]]:
+def _made(request: PageRequest, job: Job, section: str) -> tuple[dict[str, Any], list[Markup]]:
     """What the page says of a job, and its pieces as they were drawn."""
-    run = asked.run
+    run = request.run
     document: dict[str, Any] = {
         "run": run,
-        "readable": asked.readable,
-        "off": asked.slow is None,
+        "readable": request.readable,
+        "off": request.slow is None,
         "at": None,
         "waiting": False,
         "error": None,
         "sections": {},
     }
-    if asked.slow is None or not asked.readable:
+    if request.slow is None or not request.readable:
         return document, []
-    found = asked.slow.found(job, moving=run.state == "running")
-    shown = [one for one in found.pieces if wanted in ("", one.name)]
+    found_pieces = request.slow.found(job, moving=run.state == "running")
+    shown = [piece for piece in found_pieces.pieces if section in ("", piece.name)]
     document |= {
-        "at": found.at,
-        "waiting": found.waiting,
-        "error": found.error,
-        "sections": Documents({one.name: one for one in shown}),
+        "at": found_pieces.at,
+        "waiting": found_pieces.waiting,
+        "error": found_pieces.error,
+        "sections": Documents({piece.name: piece for piece in shown}),
     }
     # made by the report's own templates, which escape every value
-    return document, [Markup(html) for one in shown if (html := one.html)]
+    return document, [Markup(html) for piece in shown if (html := piece.html)]

@@ -37,8 +37,8 @@ class Piece:
     @property
     def document(self) -> dict[str, Any]:
         """The same for programs."""
-        found: dict[str, Any] = json.loads(zlib.decompress(self.packed_document))
-        return found
+        document: dict[str, Any] = json.loads(zlib.decompress(self.packed_document))
+        return document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +72,11 @@ def made(url: str, job: Job) -> list[Piece] | str:
         return "The server met an error of its own, which its log describes."
 
 
-def _piece(made: Mapping[str, Any]) -> Piece:
-    document = json.dumps(made["document"], allow_nan=False).encode("ascii")
+def _piece(section: Mapping[str, Any]) -> Piece:
+    document = json.dumps(section["document"], allow_nan=False).encode("ascii")
     return Piece(
-        name=made["name"],
-        packed_html=zlib.compress(made["html"].encode(), 3),
+        name=section["name"],
+        packed_html=zlib.compress(section["html"].encode(), 3),
         packed_document=zlib.compress(document, 3),
     )
 
@@ -101,13 +101,13 @@ def _clusters(db: Database, job: Job) -> _Made:
     refused: list[ConfigurationError] = []
     for target in (None, *get(db, job.run_id).plan.targets):
         try:
-            found = discover(
+            strategies = discover(
                 db, job.run_id, target=target, class_name=job.class_name, sample=CLUSTERED
             )
         except ConfigurationError as error:
             refused.append(error)
         else:
-            return [class_piece(strategy_report(db, found), job.class_name)]
+            return [class_piece(strategy_report(db, strategies), job.class_name)]
     raise refused[0]
 
 

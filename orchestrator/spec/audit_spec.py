@@ -111,7 +111,7 @@ class PayloadSection(Section):
                 f"the sink {self.sink!r} must hold {RUN} once, and no other braces: two runs would "
                 f"write the same files. Write for example s3://BUCKET/run-{RUN}/"
             )
-        if any(one in self.sink for one in "*?["):
+        if any(character in self.sink for character in "*?["):
             raise ValueError(f"the sink {self.sink!r} is a pattern; name one folder")
         return self
 
@@ -319,7 +319,7 @@ class AuditSpec(Section):
 
     def _learned(self) -> Iterator[MethodSpec]:
         methods = (self.explained_by, *self.evaluation.named)
-        yield from (one for one in methods if one.name == LEARNED)
+        yield from (method for method in methods if method.name == LEARNED)
 
 
 #: the sections by their key, with those within behind a point

@@ -163,19 +163,19 @@ class DataSection(Section):
         from transexplain.data.item_clusters import MOST
         from transexplain.data.shard_reader import clustering_of
 
-        found = clustering_of(dataset)
-        if self.cluster is not None and found["clusters"] == 1:
+        clustering = clustering_of(dataset)
+        if self.cluster is not None and clustering["clusters"] == 1:
             yield (
                 f"all rows are one cluster by data.cluster ({self.cluster!r}): no interval can be "
                 "had, so no groups are compared"
             )
-        if repeating := found.get("repeating"):
-            clusters = f"{found['repeated']:,} cluster{'s' * (found['repeated'] > 1)}"
+        if repeating := clustering.get("repeating"):
+            clusters = f"{clustering['repeated']:,} cluster{'s' * (clustering['repeated'] > 1)}"
             yield (
                 f"{repeating:,} items are near-duplicates of others: {clusters}, which the "
                 "statistics count as one item each (data.duplicates: off counts every item)"
             )
-        if repeating := found.get("template"):
+        if repeating := clustering.get("template"):
             yield (
                 f"{repeating:,} of {dataset.rows:,} texts nearly repeat one text, as texts made "
                 "from a template do; they are not made a cluster. Name the template's column in "
@@ -187,9 +187,9 @@ class DataSection(Section):
                 f"near-duplicates were not looked for: the data have {dataset.rows:,} rows, more "
                 f"than {MOST:,}. Name what items share in data.cluster"
             )
-        if single := found.get("single"):
+        if single := clustering.get("single"):
             word = "template has" if single == 1 else "templates have"
-            of = f"{single:,} of {found['templates']:,}"
+            of = f"{single:,} of {clustering['templates']:,}"
             yield f"{of} {word} one row only, which no pair is made of"
 
 
@@ -225,12 +225,12 @@ class ModelSection(Section):
         """The section with an absolute path of its model; hub ids and the like as they are."""
         return self.model_copy(update={"source": absolute_model(self.source)})
 
-    def load(self, dataset: DatasetRef, given: "LoadedModel | None" = None) -> "LoadedModel":
+    def load(self, dataset: DatasetRef, loaded: "LoadedModel | None" = None) -> "LoadedModel":
         """The model, or the one that is `given`; ModelLoadError where it reads other items."""
         from transexplain.models.load import load_model
 
         source = absolute_model(self.source)
-        model = given or load_model(source, dtype=self.dtype, device=self.device)
+        model = loaded or load_model(source, dtype=self.dtype, device=self.device)
         if model.modality != dataset.modality:
             raise ModelLoadError(
                 f"model {self.source!r} reads {model.modality} but dataset "

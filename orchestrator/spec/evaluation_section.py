@@ -169,9 +169,9 @@ class EvaluationSection(Section):
         rows = {"methods": self.methods, "metrics": self.metrics}
         return self.model_copy(
             update={
-                name: tuple(map(change, given))
-                for name, given in rows.items()
-                if given and given != "all"
+                name: tuple(map(change, value))
+                for name, value in rows.items()
+                if value and value != "all"
             }
         )
 
@@ -179,7 +179,7 @@ class EvaluationSection(Section):
     def named(self) -> tuple[MethodSpec, ...]:
         """The methods that are named one by one."""
         methods = () if self.methods == "all" else self.methods
-        return tuple(MethodSpec(name=one.name, params=one.params) for one in methods)
+        return tuple(MethodSpec(name=method.name, params=method.params) for method in methods)
 
     def of_audit(self, plan: AuditPlan) -> EvaluationPlan | None:
         """The evaluation of an audit's own method; None: none."""
@@ -188,8 +188,8 @@ class EvaluationSection(Section):
         count = SAMPLE if self.items is None else self.items
         if not count or not metrics:
             return None
-        own = EvaluatedMethod(label=plan.method.name, method=plan.method)
-        methods = self._methods(plan) if self.methods else (own, *_floor([own]))
+        method = EvaluatedMethod(label=plan.method.name, method=plan.method)
+        methods = self._methods(plan) if self.methods else (method, *_floor([method]))
         evaluable = [target for target in plan.targets if _is_evaluable(target)]
         return EvaluationPlan(
             methods=methods,
@@ -215,33 +215,33 @@ class EvaluationSection(Section):
         if method.method.name != RANDOM:
             return method
         rows = () if self.methods == "all" else self.methods
-        given = (one.draws for one in rows if (one.label or one.name) == method.label)
-        return replace(method, draws=next(given, None) or DRAWS)
+        draws = (row.draws for row in rows if (row.label or row.name) == method.label)
+        return replace(method, draws=next(draws, None) or DRAWS)
 
     def _methods(self, plan: AuditPlan) -> tuple[EvaluatedMethod, ...]:
         if self.methods == "all" or not self.methods:
-            found = list(_every_method(plan) if self.methods else _usual_methods())
+            methods = list(_every_method(plan) if self.methods else _usual_methods())
         else:
-            found = [one.planned for one in self.methods]
-        _check_labels("methods", [one.label for one in found])
-        for one in found:
-            if one.label in (ORACLE, PREDICTION):
+            methods = [method.planned for method in self.methods]
+        _check_labels("methods", [method.label for method in methods])
+        for method in methods:
+            if method.label in (ORACLE, PREDICTION):
                 raise ConfigurationError(
-                    f"evaluation.methods has the label {one.label!r}, which tables use for a row "
-                    "of their own; give the method another `label`"
+                    f"evaluation.methods has the label {method.label!r}, which tables use for a "
+                    "row of their own; give the method another `label`"
                 )
-        return (*found, *_floor(found))
+        return (*methods, *_floor(methods))
 
     def _metrics(self, plan: AuditPlan) -> tuple[MetricSpec, ...]:
         if not self.metrics or self.metrics == "all":
             names = [name for name in METRICS if self.metrics or metric_facts(name).usual]
             return self._usual_metrics([name for name in names if not _misfit(name, plan)])
-        for one in self.metrics:
-            if wrong := _misfit(one.name, plan):
-                raise ConfigurationError(f"metric {one.name!r} {wrong}")
-        found = tuple(self._metric(one) for one in self.metrics)
-        _check_labels("metrics", [one.label for one in found])
-        return found
+        for metric in self.metrics:
+            if wrong := _misfit(metric.name, plan):
+                raise ConfigurationError(f"metric {metric.name!r} {wrong}")
+        metrics = tuple(self._metric(metric) for metric in self.metrics)
+        _check_labels("metrics", [metric.label for metric in metrics])
+        return metrics
 
     def _usual_metrics(self, names: Sequence[str]) -> tuple[MetricSpec, ...]:
         return tuple(
@@ -293,7 +293,9 @@ def _try(
     from transexplain.evaluating.evaluation_bench import Evaluation
     from transexplain.explaining.item_loop import Silent
 
-    metrics = tuple(one for one in evaluation.metrics if metric_facts(one.name).kind == "curve")
+    metrics = tuple(
+        metric for metric in evaluation.metrics if metric_facts(metric.name).kind == "curve"
+    )
     first = replace(evaluation, metrics=metrics, confidence=0.0, items=None)
     request = Evaluation.from_plan(replace(plan, evaluation=first))
     for item in items[:1]:
@@ -315,7 +317,7 @@ def _check_labels(key: str, labels: Sequence[str]) -> None:
 
 def _floor(methods: Sequence[EvaluatedMethod]) -> list[EvaluatedMethod]:
     """The random row that every table has."""
-    if any(one.label == RANDOM for one in methods):
+    if any(method.label == RANDOM for method in methods):
         return []
     return [EvaluatedMethod(label=RANDOM, method=MethodSpec(name=RANDOM))]
 

@@ -65,7 +65,7 @@ class ScenarioSection(Section):
 def _listed(value: Any) -> Any:
     """One scenario as a list of one; a bare text is its harm."""
     several = value if isinstance(value, list | tuple) else [value]
-    return [{"harm": one} if isinstance(one, str) else one for one in several]
+    return [{"harm": harm} if isinstance(harm, str) else harm for harm in several]
 
 
 #: one scenario, or a list of them
@@ -127,9 +127,9 @@ class ImpactSection(Section):
         """Raise SpecError where a column is not kept, or does not hold categories."""
         for key, column in self._named():
             data.require_kept(key, column)
-            unknown = {one.strip().casefold() for one in self.unknown} | {""}
-            values = {one.strip() for one in filter(None, value_counts(dataset, column))}
-            known = [one for one in values if one.casefold() not in unknown]
+            unknown = {value.strip().casefold() for value in self.unknown} | {""}
+            values = {value.strip() for value in filter(None, value_counts(dataset, column))}
+            known = [value for value in values if value.casefold() not in unknown]
             if not 1 <= len(known) <= MAX_CATEGORIES:
                 raise SpecError(
                     f"{key} is {column!r}, which has {len(known):,} different categories; a "

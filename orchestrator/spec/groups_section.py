@@ -264,7 +264,7 @@ class GroupsSection(Section):
         recogniser = self.planned_recogniser()
         for column in self.columns:
             data.require_kept("groups.column", column)
-        listed = [group for one in self.lexicons for group in load_lexicon(_place(one))]
+        listed = [group for lexicon in self.lexicons for group in load_lexicon(_place(lexicon))]
         return (*listed, *(recognised_groups(recogniser) if recogniser else ()))
 
     def planned_recogniser(self) -> RecogniserPlan | None:
@@ -305,13 +305,13 @@ class GroupsSection(Section):
             "favourable": self.favourable,
             "slice": self.slice,
             "planted": self.planted,
-            "scenario": tuple(one.planned() for one in self.scenario),
+            "scenario": tuple(scenario.planned() for scenario in self.scenario),
             "impact": self.impact.planned() if self.impact else None,
         }
 
     def includes(self, name: str) -> bool:
         """Whether a group is used."""
-        return not self.include or any(is_in(name, wanted) for wanted in self.include)
+        return not self.include or any(is_in(name, included) for included in self.include)
 
     def _files(self) -> tuple[SourceFile, ...]:
         """The lexicons and pairs with digests; raises LexiconError."""
@@ -319,7 +319,7 @@ class GroupsSection(Section):
 
         pairs = self.pairs if isinstance(self.pairs, str) else None
         named = (*self.lexicons, self.second, pairs)
-        return tuple(lexicon_file(_place(one)) for one in named if one is not None)
+        return tuple(lexicon_file(_place(path)) for path in named if path is not None)
 
     def _second(self, groups: Iterable[EntityGroup]) -> tuple[EntityGroup, ...]:
         """The groups of `second`, narrowed as those of the audit are."""
@@ -328,26 +328,28 @@ class GroupsSection(Section):
         if self.second is None:
             return ()
         names = [group.name for group in groups]
-        found = [one for one in load_lexicon(_place(self.second)) if self.includes(one.name)]
-        if unknown := [group.name for group in found if group.name not in names]:
+        second = [group for group in load_lexicon(_place(self.second)) if self.includes(group.name)]
+        if unknown := [group.name for group in second if group.name not in names]:
             raise SpecError(
                 f"groups.second: {self.second} has the group {unknown[0]!r}, which is not among "
                 f"the groups used: {', '.join(names)}; give it the name of the group that it "
                 "stands for"
             )
-        if not found:
+        if not second:
             raise SpecError(f"groups.second: {self.second} has no group that groups.include names")
-        return tuple(found)
+        return tuple(second)
 
     def _pairs(self, groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
         """The pairs that are given, else those shipped for a lexicon that is used."""
         from transexplain.analysis.groups.lexicon import SHIPPED, checked_pairs, load_pairs
 
-        given = self.pairs
-        if given is None:
+        pairs = self.pairs
+        if pairs is None:
             terms = {term for group in groups for term in group.terms}
-            return _fitting((one for one in load_pairs(SHIPPED) if terms.issuperset(one)), groups)
-        pairs = load_pairs(_place(given)) if isinstance(given, str) else given
+            return _fitting(
+                (pair for pair in load_pairs(SHIPPED) if terms.issuperset(pair)), groups
+            )
+        pairs = load_pairs(_place(pairs)) if isinstance(pairs, str) else pairs
         try:
             return checked_pairs(pairs, groups)
         except LexiconError as error:
@@ -363,16 +365,16 @@ def _fitting(pairs: "Iterable[Pair]", groups: Sequence[EntityGroup]) -> "tuple[P
     """Those that can be swapped between the groups."""
     from transexplain.analysis.groups.lexicon import checked_pairs
 
-    found: list[Pair] = []
+    fitting: list[Pair] = []
     for pair in pairs:
         with suppress(LexiconError):
-            found += checked_pairs([pair], groups)
-    return tuple(found)
+            fitting += checked_pairs([pair], groups)
+    return tuple(fitting)
 
 
-def is_in(name: str, wanted: str) -> bool:
+def is_in(name: str, included: str) -> bool:
     """Whether a group has this name, or is of the family of this name."""
-    return name == wanted or name.startswith(f"{wanted}/")
+    return name == included or name.startswith(f"{included}/")
 
 
 def _place(lexicon: str) -> AnyPath | str:

@@ -134,13 +134,13 @@ def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return dict(params)
     where = explainer_of(params)
     read_facts(where)
-    found, wanted = as_parameters(where), params.get("sha256")
-    if wanted not in (None, found["sha256"]):
+    stored, digest = as_parameters(where), params.get("sha256")
+    if digest not in (None, stored["sha256"]):
         raise ConfigurationError(
-            f"the explainer {where} has sha256 {found['sha256'][:12]}, and {str(wanted)[:12]} was "
+            f"the explainer {where} has sha256 {stored['sha256'][:12]}, and {str(digest)[:12]} was "
             "requested; name that file, or leave sha256 out to take this one"
         )
-    return {**params, **found}
+    return {**params, **stored}
 
 
 def approximation_of(method: MethodSpec) -> Approximation | None:

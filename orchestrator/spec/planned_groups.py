@@ -71,10 +71,10 @@ def _groups_of(
         return groups
     if section.recogniser is not None and dataset.modality != "text":
         raise SpecError(f"groups.recogniser reads texts, and the data are {dataset.modality}s")
-    for wanted in section.include:
-        if not any(is_in(name, wanted) for name in names):
+    for included in section.include:
+        if not any(is_in(name, included) for name in names):
             raise SpecError(
-                f"groups.include names {wanted!r}, but there are only: {', '.join(names)}"
+                f"groups.include names {included!r}, but there are only: {', '.join(names)}"
             )
     groups = tuple(group for group in groups if section.includes(group.name))
     groups = (*groups, *_meetings(section, groups))
@@ -94,9 +94,9 @@ def _check_families(columns: Sequence[str], groups: Iterable[EntityGroup]) -> No
 
 
 def _check_reference(reference: PlanReference, names: Sequence[str]) -> None:
-    given = reference if isinstance(reference, Mapping) else {None: reference}
+    references = reference if isinstance(reference, Mapping) else {None: reference}
     families = dict.fromkeys(filter(None, map(family, names)))
-    for of, group in given.items():
+    for of, group in references.items():
         if of is not None and of not in families:
             raise SpecError(
                 f"groups.reference names the family {of!r}, but the families of the groups used "
@@ -162,17 +162,17 @@ def column_warnings(section: GroupsSection | None, dataset: DatasetRef) -> Itera
 def _meetings(section: GroupsSection, groups: Sequence[EntityGroup]) -> Iterator[EntityGroup]:
     """The groups of groups.intersections."""
     known = dict.fromkeys(filter(None, (family(group.name) for group in groups)))
-    given = [frozenset(families) for families in section.intersections]
+    listed = [frozenset(families) for families in section.intersections]
     for families in section.intersections:
         where = f"groups.intersections: [{', '.join(families)}]"
-        if len(set(families)) < max(2, len(families)) or given.count(frozenset(families)) > 1:
+        if len(set(families)) < max(2, len(families)) or listed.count(frozenset(families)) > 1:
             raise SpecError(f"{where}: name two or more different families, each set of them once")
-        if unknown := [one for one in families if one not in known]:
+        if unknown := [family for family in families if family not in known]:
             raise SpecError(
                 f"{where}: there is no family {unknown[0]!r}; those of the groups used are: "
                 f"{', '.join(known) or '(none: no name has a slash)'}"
             )
-        whole = [one for one in families if one in section.columns]
+        whole = [family for family in families if family in section.columns]
         if 0 < len(whole) < len(families):
             raise SpecError(
                 f"{where}: {whole[0]} is a column of whole items, the rest is found in texts; "
@@ -231,8 +231,8 @@ def check_plan(
     groups have some. `parameters`: how many the model has. Raises DataSourceError where the
     snapshot is gone.
     """
-    wanted = section.check if section else 0
-    if not wanted or not plan.groups or plan.model.head in AT_POSITIONS:  # answers move with words
+    least = section.check if section else 0
+    if not least or not plan.groups or plan.model.head in AT_POSITIONS:  # answers move with words
         return None
     most = _READ_PICTURES if plan.dataset.modality == "image" else _READ
     rows = min(plan.dataset.rows, most)
@@ -243,12 +243,12 @@ def check_plan(
     regions = len(seen.regions) > 1 and bool(answers_of(plan))
     if not hits or not (seen.with_mention or randomised or regions):
         return None
-    swaps = _swap_shares(plan, seen, rows, wanted, section.budget) if section else {}
-    candidates = seen.words.candidates(wanted, plan.dataset.rows / rows) if seen.words else ()
+    swaps = _swap_shares(plan, seen, rows, least, section.budget) if section else {}
+    candidates = seen.words.candidates(least, plan.dataset.rows / rows) if seen.words else ()
     swapped = sum(share * seen.untemplated[group] for group, share in swaps.items())
-    tried = sum(one.share * one.texts for one in candidates)
+    tried = sum(candidate.share * candidate.texts for candidate in candidates)
     return CheckPlan(
-        share=min(1.0, wanted * rows / (hits * plan.dataset.rows)),
+        share=min(1.0, least * rows / (hits * plan.dataset.rows)),
         whole=not seen.with_mention,
         swap=bool(swaps),
         randomised=randomised,
@@ -263,7 +263,7 @@ def check_plan(
 
 
 def _swap_shares(
-    plan: AuditPlan, seen: _Seen, rows: int, wanted: int, budget: float
+    plan: AuditPlan, seen: _Seen, rows: int, least: int, budget: float
 ) -> dict[str, float]:
     """Group -> share of its texts in which the mention is swapped; empty where none can be.
 
@@ -274,15 +274,15 @@ def _swap_shares(
     draws the same texts.
     """
     known = {group.name for group in plan.groups if group.terms}
-    found = {name: count for name, count in seen.groups.items() if name in known}
-    if len(known) < 2 or not found or not answers_of(plan):
+    counts = {name: count for name, count in seen.groups.items() if name in known}
+    if len(known) < 2 or not counts or not answers_of(plan):
         return {}
     whole = plan.dataset.rows / rows
-    paid = budget * plan.dataset.rows * _EXPLAINED / _SWAPPED / len(found)
+    paid = budget * plan.dataset.rows * _EXPLAINED / _SWAPPED / len(counts)
     practical = plan.matters.logit
     enough = (_NORMAL * _WIDE / (practical / 2)) ** 2 if practical else math.inf
-    texts = max(min(paid, enough), wanted)
-    return {name: min(1.0, texts / (count * whole)) for name, count in sorted(found.items())}
+    texts = max(min(paid, enough), least)
+    return {name: min(1.0, texts / (count * whole)) for name, count in sorted(counts.items())}
 
 
 def _draws(parameters: int) -> int:
@@ -294,26 +294,26 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
     finder, seen, words = EntityFinder(plan), _Seen(), CandidateCounts(plan)
     seen.words = words if words.is_needed else None
     named = {group.name for group in plan.groups}
-    given = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
+    read_rows = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
     failed: ItemFailure | None = None
     read = 0
-    for item in finder.in_turn(one for one in given if isinstance(one, Item)):
+    for item in finder.in_turn(row for row in read_rows if isinstance(row, Item)):
         if isinstance(item, ItemFailure):
             failed = failed or item
             continue
         read += 1
-        found = finder.find(item.text, item.annotations, item.meta, item.second_at)
+        matches = finder.find(item.text, item.annotations, item.meta, item.second_at)
         if seen.words is not None and item.text is not None:
             slice_ = str(item.meta.get(plan.slice, "")) if plan.slice else ""
-            seen.words.add(item.text, (item.label or "", slice_), found.matches)
-        marked = any(one.group in named for one in item.annotations)
-        seen.with_mention += bool(found.matches)
-        seen.whole += marked or bool(found.whole)
-        regions = (one for one in item.annotations if one.span is None)
-        seen.regions.update({one.group for one in regions} & named)
-        seen.counts.update(match.entity for match in found.matches)
-        seen.surfaces.update((match.entity, match.surface) for match in found.matches)
-        groups = {match.group for match in found.matches}
+            seen.words.add(item.text, (item.label or "", slice_), matches.matches)
+        marked = any(mark.group in named for mark in item.annotations)
+        seen.with_mention += bool(matches.matches)
+        seen.whole += marked or bool(matches.whole)
+        regions = (mark for mark in item.annotations if mark.span is None)
+        seen.regions.update({mark.group for mark in regions} & named)
+        seen.counts.update(match.entity for match in matches.matches)
+        seen.surfaces.update((match.entity, match.surface) for match in matches.matches)
+        groups = {match.group for match in matches.matches}
         seen.groups.update(groups)
         if not item.template:  # texts of a template are compared with each other
             seen.untemplated.update(groups)
@@ -339,7 +339,7 @@ def _shared_names(plan: AuditPlan) -> Iterator[str]:
     for group, reference in references_of(plan.reference, terms).items():
         for other in reference.groups:
             both = sorted(terms[group].keys() & terms[other].keys())
-            shared.update({one: f"{terms[group][one]}: {group}, {other}" for one in both})
+            shared.update({term: f"{terms[group][term]}: {group}, {other}" for term in both})
     if not shared:
         return
     few = list(shared.values())[:_SHOWN] if plan.privacy is None else []
@@ -365,9 +365,9 @@ def _shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
     }
     known: set[frozenset[str]] = set()
     for group, reference in references_of(plan.reference, pieces).items():
-        others = {one for name in reference.groups for term in pieces[name] for one in term}
-        cut = [one for one in pieces[group] if len(one) > 1]
-        shared = sum(bool(one & others) for one in cut)
+        others = {piece for name in reference.groups for term in pieces[name] for piece in term}
+        cut = [piece for piece in pieces[group] if len(piece) > 1]
+        shared = sum(bool(piece & others) for piece in cut)
         key = frozenset((group, reference.name))
         if len(cut) > len(pieces[group]) / 2 and shared > len(cut) / 2 and key not in known:
             known.add(key)
@@ -379,7 +379,7 @@ def _shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
 
 
 def _pieces(term: str, model: "LoadedModel") -> frozenset[str]:
-    [found] = model.encode([Item(id="", index=0, content=term)])
-    if isinstance(found, ItemFailure) or isinstance(found.features, PatchGrid):
+    [encoded] = model.encode([Item(id="", index=0, content=term)])
+    if isinstance(encoded, ItemFailure) or isinstance(encoded.features, PatchGrid):
         return frozenset()
-    return frozenset(one.text for one in found.features if not one.special)
+    return frozenset(feature.text for feature in encoded.features if not feature.special)

@@ -31,9 +31,9 @@ class RedactSection(Section):
 
         if self.file is not None or self.sha256 is not None:
             raise SpecError("redact.file and redact.sha256 are found, not given; leave them out")
-        if folder is None or (found := hook_file(self.function, folder)) is None:
+        if folder is None or (hook := hook_file(self.function, folder)) is None:
             return self
-        return self.model_copy(update={"file": str(found[0]), "sha256": found[1]})
+        return self.model_copy(update={"file": str(hook[0]), "sha256": hook[1]})
 
 
 def privacy_plan(
@@ -57,7 +57,7 @@ def privacy_plan(
     if redact is not None:
         load_hook(redact.function, redact.file or "", redact.sha256 or "")
     named = {"data.spans": data.spans, "groups.recogniser": recogniser}
-    naming = next((one for one, value in named.items() if value is not None), None)
+    naming = next((name for name, value in named.items() if value is not None), None)
     if naming is not None and store_text != "hashed":
         raise SpecError(
             f"{naming} is {named[naming]!r}: its entities are named as the texts spell them, "

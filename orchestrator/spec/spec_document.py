@@ -87,7 +87,7 @@ def as_texts(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): str(entry) for key, entry in value.items()}
     several = value if isinstance(value, list | tuple) else [value]
-    return [str(one) if type(one) is int else one for one in several]
+    return [str(value) if type(value) is int else value for value in several]
 
 
 def absolute_path(path: str) -> str:
@@ -182,7 +182,7 @@ def explained(
     error: ValidationError, spec: type[Strict], sections: Mapping[str, type[Strict]]
 ) -> str:
     """A line for each wrong place, with the key that was probably meant."""
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for problem in error.errors():
         place = ".".join(str(part) for part in problem["loc"] if not _BRANCH.fullmatch(str(part)))
         message = problem["msg"].removeprefix("Value error, ")
@@ -192,10 +192,10 @@ def explained(
             section = _section_at(problem["loc"][:-1], spec, sections)
             near = did_you_mean(str(problem["loc"][-1]), section.model_fields)
             message = f"unknown key{near or ';'} known here: {', '.join(section.model_fields)}"
-        found.setdefault(place, []).append(message)
+        paths.setdefault(place, []).append(message)
     return "\n".join(
         f"  {place}: {' or '.join(messages)}" if place else f"  {'; '.join(messages)}"
-        for place, messages in found.items()
+        for place, messages in paths.items()
     )
 
 
@@ -212,12 +212,12 @@ def _section_at(
     return next((sections[path] for path in paths if path in sections), spec)
 
 
-def parameters(given: Sequence[str] | None) -> dict[str, Any]:
+def parameters(texts: Sequence[str] | None) -> dict[str, Any]:
     """`name=value` texts of `--param`, the values in YAML; raises ConfigurationError."""
-    found: dict[str, Any] = {}
-    for pair in given or ():
+    values: dict[str, Any] = {}
+    for pair in texts or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ConfigurationError(f"--param {pair!r} is not name=value")
-        found[name] = yaml_value(value, f"--param {name}")
-    return found
+        values[name] = yaml_value(value, f"--param {name}")
+    return values

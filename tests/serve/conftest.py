@@ -75,7 +75,7 @@ def client(serve: Serve) -> TestClient:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches see the whole run on a busy machine, too."""
-    monkeypatch.setattr("orchestrator.serve.asked._BUDGET", 60.0)
+    monkeypatch.setattr("orchestrator.serve.page_request._BUDGET", 60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -39,49 +39,49 @@ class RunningCounts:
 
     def totals(self, db: Database, run: ListedRun, seconds: float) -> GatheredTotals:
         """What the shards of a run have counted, after `seconds` more of reading."""
-        found = self._kept(
+        totals = self._kept(
             self._totals, (run.id, run.finished), GatheredTotals(run.id), run, _TOTALS
         )
-        found.go_on(db, seconds)
-        return found
+        totals.go_on(db, seconds)
+        return totals
 
     def ranking(
         self,
         db: Database,
         run: ListedRun,
-        wanted: ItemSearch,
+        filters: ItemSearch,
         order: str,
         keep: Callable[[ItemOutcome], Any],
         seconds: float,
     ) -> Ranking:
         """What is known after `seconds` more of reading; of a run that works begun anew."""
-        key = (run.id, run.finished, wanted, order)
-        begun = Ranking(run.id, wanted, order, keep)
-        found = self._kept(self._rankings, key, begun, run, _RANKINGS)
-        found.go_on(db, seconds)
-        return found
+        key = (run.id, run.finished, filters, order)
+        begun = Ranking(run.id, filters, order, keep)
+        ranking = self._kept(self._rankings, key, begun, run, _RANKINGS)
+        ranking.go_on(db, seconds)
+        return ranking
 
     def _kept(self, held: OrderedDict[Any, T], key: Any, begun: T, run: ListedRun, most: int) -> T:
         """What is held of a run, or `begun`; of a run that works nothing is kept."""
         if run.state == "running":
             return begun
         with self._lock:
-            found = held.setdefault(key, begun)
+            kept = held.setdefault(key, begun)
             held.move_to_end(key)
             while len(held) > most:
                 held.popitem(last=False)
-        return found
+        return kept
 
     def facts(self, db: Database, run_id: str) -> PlanFacts:
         """Of the run with exactly this id, which must be there; a plan may take long to read."""
-        found = self._facts.get(run_id)
-        if found is None:
-            found = browsing.plan_facts(db, run_id)
+        facts = self._facts.get(run_id)
+        if facts is None:
+            facts = browsing.plan_facts(db, run_id)
             with self._lock:
                 if len(self._facts) >= _PLANS:
                     self._facts.clear()
-                self._facts[run_id] = found
-        return found
+                self._facts[run_id] = facts
+        return facts
 
 
 _BUDGET = 0.12  #: seconds from when a request came in which it looks for items
@@ -108,10 +108,10 @@ def names_of(request: Request) -> dict[str, str]:
 
 def run_called(db: Database, name: str) -> ListedRun:
     """A run by its id; raises NotThereError."""
-    found = browsing.listed_run(db, name)
-    if found is None:
+    run = browsing.listed_run(db, name)
+    if run is None:
         raise NotThereError(f"There is no run {name!r} in this store.")
-    return found
+    return run
 
 
 class BadQueryError(Exception):
@@ -127,7 +127,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PageRequest:
     """A request for a page."""
 
     db: Database
@@ -160,8 +160,8 @@ class Asked:
         name = self.names["class"]
         known = name in self.facts.classes or browsing.has_words(self.db, self.run.id, name)
         if not known and self.readable:
-            found = self.counts.totals(self.db, self.run, self.time_left)
-            known = any(name in pair for pair in found.predictions)
+            totals = self.counts.totals(self.db, self.run, self.time_left)
+            known = any(name in pair for pair in totals.predictions)
         if not known:
             raise NotThereError(f"Run {self.run.id} knows no class {name!r}.", self.run_page())
         return name
