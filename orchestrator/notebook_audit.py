@@ -451,7 +451,7 @@ def audit(  # noqa: PLR0913 - keys of a specification
 def _for_a_caller(settings: Settings) -> Settings:
     """The settings within somebody's own process.
 
-    A long batch must not end it, and a process that was not asked for would run its script again.
+    A long batch must not end it, and a new process would run its script again.
     """
     processes = settings.host_processes or 0
     return replace(settings, item_deadline=math.inf, host_processes=processes)
@@ -547,7 +547,7 @@ class Verdict(str):
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False, eq=False)
 class AuditResult:
-    """What an audit found."""
+    """The findings of an audit."""
 
     run_id: str
     summary: Summary  #: everything that the report says

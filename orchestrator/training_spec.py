@@ -133,7 +133,7 @@ PresetName = Literal[
 
 
 def renamed_preset(name: str | None) -> str | None:
-    """What to know of a preset whose name had other values once; None: nothing."""
+    """The note on a preset whose name had other values once; None: there is none."""
     if name is None or f"quick-{name}" not in PRESETS:
         return None
     return (
@@ -217,7 +217,7 @@ class OptimisationSection(Section):
 
 
 class ValidationSection(Section):
-    """What early stopping and the best weights go by: a share of the data, or a source."""
+    """The data of early stopping and the best weights: a share of the data, or a source."""
 
     shorthand: ClassVar[str] = "source"
 

@@ -332,7 +332,7 @@ class Workbench:
         )
 
     def readers(self, plan: AuditPlan) -> ReaderPool:
-        """Who reads and encodes for this process; begun at the first call."""
+        """The readers that read and encode for this process; begun at the first call."""
         with self._lock:
             if self._readers is None:
                 device = self.models.device_of(plan.model)
@@ -341,7 +341,7 @@ class Workbench:
             return self._readers
 
     def close(self) -> None:
-        """End the processes that this one began, and send the last spans."""
+        """End the processes that this process began, and send the last spans."""
         if self._readers is not None:
             self._readers.close()
         tracing.flush()
@@ -366,7 +366,7 @@ class Workbench:
         return known
 
     def keeper(self, claim: Claim, revoked: Callable[[], bool] = _never) -> LeaseKeeper:
-        """Who keeps the lease of a claim while this process works on it."""
+        """The keeper of a claim's lease while this process works on it."""
         return LeaseKeeper(
             self.db,
             claim,

@@ -68,7 +68,7 @@ class DevicePool(BasePool):  # type: ignore[misc]  # celery has no types
 
     @property
     def in_hand(self) -> bool:
-        """Whether a task is under way."""
+        """Return whether a task is under way."""
         return self._running > 0
 
     def leave(self, status: int = 0) -> None:

@@ -22,7 +22,7 @@ SOON = 2.0
 
 
 class Device:
-    """What computes one shard at a time, while the next is read and the last is committed.
+    """The device of a process: it computes one shard while the next is read and the last committed.
 
     Without an `executor` of one thread the caller's thread computes. `on_room` is called, from any
     thread, when `room` may have changed. `most_ahead` shards may wait where they are short: of
@@ -47,11 +47,11 @@ class Device:
 
     @property
     def room(self) -> int:
-        """How many shards the process may hold now, at least one."""
+        """The number of shards that the process may hold now, at least one."""
         return 1 + self._committing + self._ahead
 
     def compute(self, claim: Claim, keeper: LeaseKeeper, call: Callable[["Watch"], Made]) -> Made:
-        """What `call` returns, when it is this shard's turn; raises as it does."""
+        """Return the result of `call` when it is this shard's turn; raises as it does."""
         watch = Watch(self, claim, keeper)
         if self._executor is None:
             return self._compute(watch, call)
@@ -130,7 +130,7 @@ class Watch:
         self._device.moved()
 
     def check_started(self, item_ids: Sequence[str]) -> None:
-        """As `batch_started`."""
+        """Note a check as `batch_started` does."""
         self._keeper.check_started(item_ids)
         self._device.moved()
 
@@ -153,5 +153,5 @@ class Watch:
         return self._left * (time.monotonic() - self._begun) <= SOON * done
 
     def should_stop(self) -> bool:
-        """As the keeper says."""
+        """Return the keeper's answer."""
         return self._keeper.should_stop()

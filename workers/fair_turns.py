@@ -1,7 +1,7 @@
 """Chooses the run whose shard a worker takes, where several runs wait.
 
 A message is a hint. Of the runs that this worker can serve those of the highest priority come
-first. Each of them has a quota: the shards in hand, with the one to be taken, divided by `share`.
+first. Each of them has a quota: the claimed shards, with the next, divided by `share`.
 A run below its quota gets the shard; several such runs take turns in proportion to what they lack.
 The worker's own shards do not count: they end before the next one begins.
 """
@@ -24,7 +24,7 @@ _MOMENT = 0.5
 
 
 def lacks(contenders: Sequence[Contender]) -> dict[str, float]:
-    """How many shards each run is below its quota, of those that are below it; never empty."""
+    """The number of shards each run lacks of its quota, of those below it; never empty."""
     total = sum(run.others for run in contenders) + 1
     weight = sum(run.place.share for run in contenders)
     gains = {run.run_id: total * run.place.share / weight - run.others for run in contenders}
@@ -46,9 +46,9 @@ class FairTurns:
     def order(
         self, db: Database, worker: str, run_id: str, shard_index: int
     ) -> list[tuple[str, int | None]]:
-        """What to claim, in this order: a run, with a shard of it where one was named.
+        """The runs to claim from, in order, each with a shard if the message names it.
 
-        Where no other run has shards for workers it is what the message names, and nothing else.
+        Where no other run has shards for workers it is the message's, and no other.
         """
         alone, until = self._alone
         if alone == run_id and time.monotonic() < until:
@@ -66,7 +66,7 @@ class FairTurns:
         return order
 
     def any_waits(self, db: Database, worker: str) -> bool:
-        """Whether a shard waits that this worker could take now."""
+        """Return whether a shard waits that this worker could take now."""
         return bool(self._served(db, queueing.contenders(db, worker)))
 
     def _served(self, db: Database, waiting: Iterable[Contender]) -> list[Contender]:
@@ -93,7 +93,7 @@ class FairTurns:
         return [first, *rest]
 
     def _turn(self, lacking: dict[str, float]) -> str:
-        """Whose turn it is: each gains by what it lacks, and who is served pays one shard."""
+        """The run whose turn it is: each gains by its lack, and the run served pays a shard."""
         total = sum(lacking.values())
         gained = {
             name: self._credit.get(name, 0.0) + lack / total for name, lack in lacking.items()

@@ -4,7 +4,7 @@ An item in which a worker died may have been there by chance: whatever ends proc
 ends them in some item. So a fresh process computes a canary first, an item that nobody suspects,
 then each accused item by itself, and then the shard. An item is convicted where that process dies
 in it right after its canary passed, a second process does the same, and their parent is alive to
-say so. Who ends a worker from outside ends the parent, too, and convicts nobody.
+say so. A kill from outside ends the parent, too, and convicts nobody.
 """
 
 import math
@@ -41,7 +41,7 @@ _MAIN = "import sys; from workers.fresh_process import serve; serve(int(sys.argv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Death:
-    """How a fresh process died, or that it hung."""
+    """The death of a fresh process, or that it hung."""
 
     cause: str
     items: tuple[str, ...]  #: ids of those that it computed
@@ -60,7 +60,7 @@ class FreshProcessDiedError(InfrastructureError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What the process computes, and how."""
+    """The shard that the process computes, and the settings."""
 
     plan: AuditPlan
     shard: Shard
@@ -99,7 +99,7 @@ class _Trial:
         self._on_trial = False  #: the items are one accused item
 
     def result(self) -> ShardResult:
-        """As `computed`, of one process."""
+        """The result as `computed`, of one process."""
         ours, theirs = socket.socketpair()
         with Connection(ours.detach()) as pipe, theirs:
             process = subprocess.Popen(

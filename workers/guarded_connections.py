@@ -46,7 +46,7 @@ def log_refusal(refusal: Refusal) -> None:
 
 
 def _type_of(name: str) -> str:
-    """What kombu keeps in the key of this name."""
+    """The Redis type that kombu keeps in the key of this name."""
     if name.startswith("_kombu.binding"):
         return "zset" if name == redis.Channel.keyprefix_binding_deadlines else "set"
     return {"unacked": "hash", "unacked_index": "zset", "unacked_mutex": "string"}.get(name, "list")
@@ -63,7 +63,7 @@ class _Mending:
     on_refused: OnRefused
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """As the client's."""
+        """Do as the client's method does."""
         execute = super().execute_command  # type: ignore[misc]
         try:
             return execute(*args, **options)
@@ -93,7 +93,7 @@ class _RedisPipeline(_Mending, redis.PrefixedRedisPipeline):  # type: ignore[mis
         super().__init__(*args, **kwargs)
 
     def execute(self, raise_on_error: bool = True) -> Any:
-        """As the client's."""
+        """Do as the client's method does."""
         commands = list(self.command_stack)
         try:
             return super().execute(raise_on_error)
@@ -220,7 +220,7 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
     def basic_consume(
         self, queue: str = "", *args: Any, callback: Any = None, **kwargs: Any
     ) -> Any:
-        """As py-amqp's; `callback` is not called with what is refused."""
+        """Consume as py-amqp does; `callback` is not called with refused deliveries."""
         is_control = message_guard.is_control(queue)
         deliver = (
             partial(self._deliver_control, callback, queue)
@@ -391,6 +391,6 @@ class _Pool(ConnectionPool):  # type: ignore[misc]
 
 
 class GuardedAmqp(AMQP):  # type: ignore[misc]
-    """What Celery makes its connections from."""
+    """The transport from which Celery makes its connections."""
 
     Connection = Connection

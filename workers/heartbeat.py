@@ -37,12 +37,12 @@ def worker_name() -> str:
 
 
 def worker_prefix(pid: int) -> str:
-    """How the names of the workers of one process on this host begin."""
+    """The prefix of the names of the workers of one process on this host."""
     return f"{_here()}:{pid}:"
 
 
 def free_dead(db: Database, run_id: str | None = None) -> int:
-    """End the leases that processes of this host left when they died; how many shards are free.
+    """End the leases of dead processes of this host; return the number of freed shards.
 
     Of one run, or, None, of every run that is running. A process whose number another one has now
     counts as alive: its leases end by themselves.
@@ -98,7 +98,7 @@ def end_process(message: str) -> None:
 
 
 class LeaseKeeper:
-    """Observer of one shard's work that holds its lease and notes what is in hand.
+    """Observer of one shard's work that holds its lease and notes its batches.
 
     The lease is renewed at a third of its length. Where no batch began and no item ended within
     `item_deadline` seconds (until the first batch: `START_DEADLINE`, if that is longer), the
@@ -197,7 +197,7 @@ class LeaseKeeper:
         self._meter.item_done(len(item_ids))
 
     def touch(self) -> None:
-        """Count as progress although no item ended: this shard waits for another one."""
+        """Count as progress although no item ended: this shard waits for another."""
         self._moved = time.monotonic()
 
     def saving(self) -> None:
@@ -209,12 +209,12 @@ class LeaseKeeper:
         self._saved = True
 
     def should_stop(self) -> bool:
-        """Whether the lease is lost, the run cancelled, or process or task should end."""
+        """Return whether the lease is lost, the run cancelled, or process or task should end."""
         return self._lost.is_set() or self._stop_requested.is_set() or self._revoked()
 
     @property
     def lost(self) -> bool:
-        """Whether another worker may hold the shard now."""
+        """Return whether another worker may hold the shard now."""
         return self._lost.is_set()
 
     def _note(self, batch: Sequence[str], *, wait: bool = True) -> None:

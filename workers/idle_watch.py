@@ -1,7 +1,8 @@
 """Ends a worker once nothing waits that it could do, for batch systems and machines paid by time.
 
-A run that is paused, or that has as many shards in hand as it may have, does not wait. Nor does
-one whose last shards others hold: what they lose comes back within a lease, for whoever lingers.
+A run that is paused, or that has as many claimed shards as it may have, does not wait. Nor does
+a run whose last shards others hold: a lost shard comes back within a lease, for a worker that
+lingers.
 """
 
 import logging
@@ -26,7 +27,7 @@ PATIENCE = 120.0
 class IdleWatch:
     """A thread that calls `end`, once, after `linger` seconds in which nothing was to be done.
 
-    Where shards wait and this worker has none in hand their messages may be lost: it sweeps. Where
+    Where shards wait and this worker has none their messages may be lost: it sweeps. Where
     the broker or the database is away for `patience` seconds it ends, too, with status 4.
     """
 

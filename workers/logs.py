@@ -1,7 +1,7 @@
 """Logs of workers: lines to read, or one JSON object each, with run, shard, attempt and worker.
 
-The fields lie in a context variable. A thread begins without them: who begins one that works on a
-shard runs it in `contextvars.copy_context()`; a process gets `carried()` and calls `join`.
+The fields lie in a context variable. A thread begins without them: a thread that works on a
+shard runs in `contextvars.copy_context()`; a process gets `carried()` and calls `join`.
 """
 
 import logging
@@ -25,7 +25,7 @@ _ARGUMENTS = re.compile(r"\('([\w-]+)', (\d+)\)")
 
 @dataclass(slots=True)
 class _Process:
-    """What holds for every line of this process."""
+    """The fields of every line of this process."""
 
     form: Format | None = None  #: None: logs are not configured here
     formatter: logging.Formatter | None = None
@@ -64,7 +64,7 @@ def for_process(**known: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """How another process logs, that works for this one."""
+    """The logging of this process, for a process that works for it."""
 
     form: Format | None
     fields: Mapping[str, Any]
@@ -76,7 +76,7 @@ def known() -> dict[str, Any]:
 
 
 def carried() -> Carried:
-    """What a process that is begun here needs to log as this one does."""
+    """The `Carried` of this process, for a process that it begins."""
     return Carried(_process.form, known())
 
 

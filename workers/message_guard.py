@@ -1,6 +1,6 @@
-"""Checks shard messages: which are valid, and why any other is refused.
+"""Checks shard messages: reads the valid, refuses the others and counts them.
 
-Whoever reaches the broker can put anything on a queue. One of our messages says `(run id, shard
+Anybody who reaches the broker can put anything on a queue. One of our messages says `(run id, shard
 index)` and nothing else, so everything else is refused: before it is decoded where it is too long
 or compressed, and in any case before Celery sees it. What passes is written again from the two
 values, so that nothing of the sender's reaches Celery but those and the task's id.
@@ -170,7 +170,7 @@ class _Properties(msgspec.Struct):
 
 
 class Envelope(msgspec.Struct, rename="kebab"):
-    """What kombu wraps a message for Redis in; the delivery's tag and route are ours to write."""
+    """Kombu's envelope of a message for Redis; the delivery's tag and route are ours to write."""
 
     body: str
     properties: _Properties
@@ -332,14 +332,14 @@ _Content = dict[str, Any] | list[dict[str, Any]]  # a reply or an event; events 
 
 
 def is_control(name: str) -> bool:
-    """Whether a queue or an exchange of this name carries remote control or events."""
+    """Return whether a queue or an exchange of this name carries remote control or events."""
     return name.endswith(_MAILBOX) or EVENTS in name
 
 
 def read_control(
     name: str, body: bytes, *, content_type: object, content_encoding: object, headers: object
 ) -> ControlMessage | Refusal:
-    """What came to the queue or exchange of this name, or why it is refused; raises nothing."""
+    """The message in the queue or exchange of this name, or why it is refused; raises nothing."""
     if len(body) > LIMIT:
         return too_large(body, len(body))
     if not isinstance(headers, Mapping):

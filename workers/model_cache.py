@@ -49,11 +49,11 @@ class ModelCache:
         return len(self._held)
 
     def device_of(self, ref: ModelRef) -> str:
-        """Where the model of a plan computes in this process."""
+        """The device of a plan's model in this process."""
         return self._device or ref.device
 
     def holds(self, ref: ModelRef) -> bool:
-        """Whether the model of a plan is loaded."""
+        """Return whether the model of a plan is loaded."""
         return self._key(ref) in self._held
 
     def put(self, ref: ModelRef, model: "LoadedModel") -> None:

@@ -53,16 +53,16 @@ _VAIN_DEATHS = 3
 _STARTING = threading.Lock()
 
 
-def host_processes(wanted: int | None, device: str, devices: int = 1) -> int:
-    """How many processes read and encode for one device.
+def host_processes(processes: int | None, device: str, devices: int = 1) -> int:
+    """The number of processes that read and encode for one device.
 
     Args:
-        wanted: as a person said; None: chosen here.
+        processes: as the settings say; None: chosen here.
         device: as torch calls it; on a CPU the model is slower than one thread that reads.
         devices: that share this machine's cores.
     """
-    if wanted is not None:
-        return wanted
+    if processes is not None:
+        return processes
     if device.partition(":")[0] == "cpu":
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -100,7 +100,7 @@ class ReaderPool:
             reader.start()
 
     def watches(self, key: str) -> bool:
-        """Whether what hangs is found here: the parts of this job are read by processes."""
+        """Return whether hangs are found here: the parts of this job are read by processes."""
         return self.processes > 0 and self._jobs[key][1] is not None
 
     def prepare(self, key: str, job: "ReadingJob") -> None:
@@ -122,7 +122,7 @@ class ReaderPool:
         return task.future
 
     def close(self) -> None:
-        """End the processes; what they have in hand is lost."""
+        """End the processes; their parts are lost."""
         for reader in self._readers:
             reader.end()
             self._tasks.put(None)
@@ -218,7 +218,7 @@ class _Reader(threading.Thread):
         raise rest[0]
 
     def _heard(self, deadline: float) -> Any:
-        """What the process says next; EOFError where it died, _HungError where nothing moves."""
+        """The next message of the process; EOFError if it died, _HungError if nothing moves."""
         moves, since = self._hand[reader_process.MOVES], time.monotonic()
         while True:
             ready = connections.wait([self._pipe, self._process.sentinel], _POLL)
@@ -263,7 +263,7 @@ class _Reader(threading.Thread):
         self._vain = 0
 
     def _buried(self) -> str:
-        """How the process ended, after it was made sure that it did."""
+        """The end of the process, after it was made sure that it ended."""
         process, self._process = self._process, None
         process.join(_POLL)
         _kill(process)
@@ -294,7 +294,7 @@ _STOP_POLL = 0.25  # seconds between two looks whether to stop
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """What is called while the device waits for items."""
+    """A callback while the device waits for items."""
 
     should_stop: Callable[[], bool] = lambda: False
     moved: Callable[[], None] = lambda: None  #: it waits for a process that is watched

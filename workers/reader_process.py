@@ -1,4 +1,4 @@
-"""What a process that reads and encodes does: parts come by a pipe, entries go back by it.
+"""The process that reads and encodes: parts come by a pipe, entries go back by it.
 
 It ends when the pipe ends, that is with its parent, however that dies. It ignores signals that are
 sent to the process group: its parent finishes the batch first. Where it hangs and no parent is left
@@ -135,7 +135,7 @@ class Receiver:
 
 
 def _places(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where arrays of so many bytes begin and end, one behind the other."""
+    """The begin and end of arrays of so many bytes, one behind the other."""
     stop = 0
     for size in sizes:
         begin = -(-stop // _ALIGNED) * _ALIGNED
@@ -157,7 +157,7 @@ def serve(
 ) -> None:
     """Read parts until the pipe ends; `deadline` in seconds is that of one item.
 
-    `logged` is how the process logs that asks for them.
+    `logged` is the logging of the process that requests them.
     """
     if logged is not None:
         logs.join(logged)
@@ -207,7 +207,7 @@ def _job(content: bytes) -> Any:
 
 
 def _answer(job: Any, part: "Part", hand: MutableSequence[float]) -> "list[Entry] | Exception":
-    """The entries of a part, or why there are none: raised where the part was asked for."""
+    """The entries of a part, or why there are none: raised in the process that requested them."""
     from transexplain.explaining.reading import read_part
 
     def in_hand(row: int | None) -> None:
@@ -244,7 +244,7 @@ def _end_with_parent() -> None:
 
 
 def context() -> Any:
-    """How processes are begun: never by a fork of this one, which has threads and maybe a card."""
+    """The start method: never a fork of this process, which has threads and maybe a card."""
     if "forkserver" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
         return multiprocessing.get_context("spawn")
     processes = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""What is done with one shard: prepared where there is time, computed, and its result made."""
+"""The work on one shard: prepared where there is time, computed, and its result made."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ class PreparedShard:
 def prepare(
     plan: AuditPlan, shard: Shard, model: "LoadedModel", *, caution: Caution, items: "Given"
 ) -> PreparedShard:
-    """What `compute` would begin with, in any thread; not for an evaluation. Raises as it does."""
+    """Prepare the items for `compute`, in any thread; not for an evaluation. Raises as it does."""
     from transexplain.auditing.explained_shard import StagedShard
 
     guard = guard_of(plan)
@@ -74,7 +74,7 @@ def compute(
 
     `model` is what `model_for` gave; what is `prepared` has the items already. Both parts raise as
     `explain_shard` and `guard_of`; where the plan keeps texts out of the store, errors do not tell
-    what they were about.
+    their items.
     """
     guard = guard_of(plan) if prepared is None else prepared.guard
     with _without_text(guard):

@@ -34,7 +34,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def is_wanted(variables: Mapping[str, str]) -> bool:
-    """Whether the standard variables ask for traces."""
+    """Return whether the standard variables request traces."""
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporters = variables.get("OTEL_TRACES_EXPORTER") or "otlp"
@@ -44,7 +44,7 @@ def is_wanted(variables: Mapping[str, str]) -> bool:
 
 @dataclass(slots=True)
 class _Tracing:
-    """What this process has of it, made at the first span."""
+    """The tracer of this process, made at the first span."""
 
     begun: bool = False
     tracer: "Tracer | None" = None
@@ -88,7 +88,7 @@ def _tracer() -> "Tracer | None":
 
 
 def is_on() -> bool:
-    """Whether spans are made."""
+    """Return whether spans are made."""
     return _tracer() is not None
 
 
@@ -141,10 +141,10 @@ class ShardTrace:
     """The span of a shard, which begins with the attempt to claim it; without a claim none is."""
 
     def claimed(self, claim: Claim, worker: str) -> None:
-        """Whose span it is; everything from here on lies below it."""
+        """Note the claim; everything from here on lies below its span."""
 
     def ended(self, end: str) -> None:
-        """How the attempt ended."""
+        """Note the end of the attempt."""
 
 
 _NO_TRACE = nullcontext(ShardTrace())

@@ -22,7 +22,7 @@ class WorkMeter:
 
     A check is a pass over an item that finishes none: for a control of the model or the groups, or
     for a measure of faithfulness. `changed` is called after every count. Every moment from the
-    first claim on is busy (explaining or checking) or waiting, whatever thread tells.
+    first claim on is busy (explaining or checking) or waiting, whatever thread reports.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class WorkMeter:
         self._changed()
 
     def item_done(self, items: int = 1) -> None:
-        """Items of the shard in hand are explained or failed; the last one ends its batch."""
+        """Count explained or failed items of the shard; the last ends its batch."""
         with self._lock:
             self._in_batch -= items
             over = self._purpose == _EXPLAINING and self._in_batch == 0
@@ -74,7 +74,7 @@ class WorkMeter:
             self._spend(_READING)
 
     def shard_ended(self) -> None:
-        """The shard in hand is computed, or given up: what it holds is saved or lost."""
+        """Note that the shard is computed or given up: its items are saved or lost."""
         with self._lock:
             self._idle, self._on_device = True, None
             self._spend(None if self._purpose is None else self._beside())
@@ -110,11 +110,11 @@ class WorkMeter:
         return self._beside_the_device(_FINISHING)
 
     def committing(self) -> AbstractContextManager[None]:
-        """A block in which a shard is saved: a device without another one waits for it."""
+        """A block in which a shard is saved: a device without another waits for it."""
         return self._beside_the_device(_COMMIT)
 
     def device_seconds(self) -> dict[str, float]:
-        """What the device did since the last call: seconds by `BUSY`, `STAGES` and `NO_WORK`."""
+        """The seconds of the device since the last call, by `BUSY`, `STAGES` and `NO_WORK`."""
         with self._lock:
             self._spend(self._purpose)
             spent = [now - then for now, then in zip(self.cells, self._taken, strict=True)]

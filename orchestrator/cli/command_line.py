@@ -157,12 +157,12 @@ class _Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """As the stream's."""
+        """Do as the stream's method does."""
         with self._guarded():
             return int(self._stream.write(text))
 
     def flush(self) -> None:
-        """As the stream's."""
+        """Do as the stream's method does."""
         with self._guarded():
             self._stream.flush()
 
@@ -183,7 +183,7 @@ class _Output:
 
 
 def _mismatched(error: BaseException | None) -> bool:
-    """Whether it began with an operator of torchvision that torch does not have."""
+    """Return whether it began with an operator of torchvision that torch does not have."""
     while error is not None:
         if "torchvision::" in str(error):
             return True

@@ -63,7 +63,7 @@ def compare(
 
 
 def _before(store: "Database", run_id: str) -> str:
-    """The earlier run that this one names."""
+    """The earlier run that this run names."""
     from transexplain.store import runs
 
     run = runs.get(store, run_id)
@@ -112,7 +112,7 @@ def _pairs(drift: "DriftSummary") -> str:
 
 
 def _rates(rows: "Sequence[RateChange]") -> "Table":
-    """How often predictions are made of the same items of a group, the largest change first."""
+    """The rates of predictions on the same items of a group, the largest change first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -155,7 +155,7 @@ def _verdicts(rows: "Sequence[VerdictChange]") -> "Table":
 
 
 def _answers(answers: "AnswerChanges") -> "Table":
-    """How often the answer changed, by the group that a prompt names."""
+    """The rates of changed answers, by the group that a prompt names."""
     from rich.table import Table
     from rich.text import Text
 

@@ -42,7 +42,7 @@ class SpecOptions(NamedTuple):
         return {name: mark for name, mark in OPTIONS.items() if name not in self.without}
 
     def value(self, options: dict[str, Any]) -> dict[str, Any]:
-        """What the verb receives."""
+        """The value that the verb receives."""
         from orchestrator.spec.audit_spec import overrides_of
 
         return overrides_of(**options)
@@ -65,7 +65,7 @@ class OutputOptions(NamedTuple):
         }
 
     def value(self, options: dict[str, Any]) -> Output:
-        """What the verb receives."""
+        """The value that the verb receives."""
         if options["quiet"] and options["json_"]:
             raise ConfigurationError("--quiet prints nothing and --json lines of JSON; give one")
         return "quiet" if options["quiet"] else "json" if options["json_"] else "bar"
@@ -103,7 +103,7 @@ class LiveOptions(NamedTuple):
         return {**options, "live_device": Annotated[str | None, device]}
 
     def value(self, options: dict[str, Any]) -> "LiveSettings | None":
-        """What the verb receives."""
+        """The value that the verb receives."""
         limits = {
             name.removeprefix("live_"): value
             for name, value in options.items()
@@ -120,7 +120,7 @@ class LiveOptions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenExecutor:
-    """Who is to work on a run, as the command line says it."""
+    """The executor and its workers, as the command line names them."""
 
     name: str | None  #: None: none was named
     processes: int
@@ -182,7 +182,7 @@ class ExecutorOptions(NamedTuple):
         return {name: Annotated[kind | None, option] for name, (kind, option) in texts.items()}
 
     def value(self, options: dict[str, Any]) -> ChosenExecutor:
-        """What the verb receives."""
+        """The value that the verb receives."""
         return ChosenExecutor(
             name=options.pop("executor"), processes=options.pop("processes") or 1, **options
         )

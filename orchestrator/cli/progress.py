@@ -1,4 +1,4 @@
-"""How far a run is: bars for a terminal, lines of JSON for programs, or nothing."""
+"""The progress of a run: bars for a terminal, lines of JSON for programs, or nothing."""
 
 import json
 import time
@@ -28,7 +28,7 @@ _EVERY = 5.0  #: seconds between two lines of JSON at least
 
 @dataclass(slots=True)
 class RecentRate:
-    """How many a second, over the last seconds only: it falls while nothing is done."""
+    """Items per second, over the last seconds only: it falls while nothing is done."""
 
     clock: Callable[[], float] = field(default_factory=lambda: time.monotonic)
     _begun: float = field(init=False)

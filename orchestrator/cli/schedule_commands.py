@@ -382,7 +382,7 @@ def _fire_document(fire: "Fire") -> dict[str, Any]:
 
 
 def _echo_fires(schedule: "Schedule", fires: Sequence["Fire"]) -> None:
-    """What fires made, and why a receiver has not got a verdict."""
+    """Print the runs that fires made, and why a receiver has not got a verdict."""
     for fire in fires:
         what = f"run {fire.run_id}" if fire.run_id else "nothing had changed"
         posted = f", verdict {fire.post}" if fire.post else ""

@@ -112,7 +112,7 @@ def _serve(
 
 @contextmanager
 def _operator(settings: "Settings", operate: bool) -> "Iterator[Operator | None]":
-    """What acts on runs: a handle of its own, which writes."""
+    """The operator of runs, with a handle of its own, which writes."""
     if not operate:
         yield None
         return

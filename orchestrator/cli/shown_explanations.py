@@ -255,7 +255,7 @@ def _print(
 
 
 def _print_answer_so_far(console: Any, attribution: "Attribution") -> None:
-    """Of a language model: which token of its answer this is, and how likely."""
+    """Print the token of a language model's answer, with its probability."""
     from rich.text import Text
 
     if hasattr(attribution, "answer_ids"):
@@ -265,7 +265,7 @@ def _print_answer_so_far(console: Any, attribution: "Attribution") -> None:
 
 
 def _print_segments(console: Any, attribution: "Attribution") -> bool:
-    """Of a language model: the sums of the prompt's parts and of the answer so far."""
+    """Print the sums of a prompt's parts and of the answer so far."""
     from rich.text import Text
 
     if not hasattr(attribution, "segments"):

@@ -198,7 +198,7 @@ def span(seconds: float | None) -> str:
 
 
 def _waited(time: DeviceTime) -> str:
-    """How much of its time the device waited for the host, and for what; "" where none is known."""
+    """The share of time that the device waited for the host, by cause; "" if unknown."""
     if time.waited is None:
         return ""
     stages = ", ".join(f"{name} {share:.1%}" for name, share in time.stages.items())

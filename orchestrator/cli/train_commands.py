@@ -100,7 +100,7 @@ class _Bar:
         typer.echo(f"{self.label}: epoch {epoch}{self.metrics}", err=True)
 
     def should_stop(self) -> bool:
-        """Whether Ctrl-C or SIGTERM came."""
+        """Return whether Ctrl-C or SIGTERM came."""
         return self.stop.is_set()
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """Where a verb is, what it does, and under which heading `--help` lists it."""
+    """The place of a verb, its summary, and the heading under which `--help` lists it."""
 
     place: str  #: `module:function`, imported on first use
     help: str  #: the first paragraph of its docstring

@@ -1,1 +1,1 @@
-"""Where shards are worked on: in this process or its children (`local`), or on a queue."""
+"""Executors: workers in this process, its children, on a queue, on Slurm or on Ray."""

@@ -1,4 +1,4 @@
-"""Who works on a run: processes here, workers on the queue, a Slurm array job, a Ray cluster.
+"""The executors: processes here, workers on the queue, a Slurm array job, a Ray cluster.
 
 An executor finds workers for one run and watches it until it is over. What a worker does is the
 same everywhere: it claims shards from the store, explains them, and commits with its token.
@@ -32,7 +32,7 @@ EXECUTORS = Registry(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workforce:
-    """What an executor is asked for; each takes what concerns it."""
+    """The options of an executor; each takes those that concern it."""
 
     settings: Settings
     processes: int = 1  #: of `local`
@@ -58,7 +58,7 @@ class Executor(Protocol):
     ) -> None:
         """Work on a run until it is over; `model` is loaded here already, and need not be used.
 
-        Raises KeyboardInterrupt when `stop` was set, after the workers that it began were told to
+        Raises KeyboardInterrupt when `stop` was set, after its workers got the signal to
         end. Raises InfrastructureError where the workers are gone and the run is not over.
         """
 
@@ -95,7 +95,7 @@ class LocalProcesses:
         stop: threading.Event,
         model: "LoadedModel | None" = None,
     ) -> None:
-        """As `Executor.work`."""
+        """Work as `Executor.work` does."""
         from orchestrator.dispatch.local import run_local
 
         force = self._workforce
@@ -111,7 +111,7 @@ class QueuedWorkers:
         self._settings = workforce.settings
 
     def check(self) -> None:
-        """As `queue.check_broker`."""
+        """Check as `queue.check_broker` does."""
         from orchestrator.dispatch.queue import check_broker
 
         check_broker(self._settings)
@@ -125,7 +125,7 @@ class QueuedWorkers:
         stop: threading.Event,
         model: "LoadedModel | None" = None,
     ) -> None:
-        """As `Executor.work`; workers go on when it stops."""
+        """Work as `Executor.work` does; workers go on when it stops."""
         from orchestrator.dispatch import run_actions
         from orchestrator.dispatch.queue import follow
 

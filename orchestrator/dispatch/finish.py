@@ -115,7 +115,7 @@ def report(
 
 
 def as_json(db: Database, run_id: str, options: ReportOptions = _PLAIN) -> tuple[str, int]:
-    """What a run found, for programs, and the exit code; raises as `report`."""
+    """The findings of a run as JSON, and the exit code; raises as `report`."""
     if runs.get(db, run_id).plan.task == "evaluation":
         options.refuse_evaluation(run_id)
         table = tabulate(db, run_id)

@@ -1,4 +1,4 @@
-"""How many workers finish the runs by a time, from the rates that the store has measured."""
+"""The number of workers that finish the runs by a time, from the rates in the store."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _RECENT = 14 * 86_400.0  #: seconds since the end of a run whose rate still hold
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkLeft:
-    """What is left of one run that hands out shards."""
+    """The shards left of a run that hands them out."""
 
     run_id: str
     name: str
@@ -28,7 +28,7 @@ class WorkLeft:
 
     @property
     def shard_seconds(self) -> float | None:
-        """What one worker takes for a shard, on average."""
+        """The mean time of a worker for a shard."""
         if self.item_seconds is None:
             return None
         return self.item_seconds * self.items / self.shards
@@ -44,7 +44,7 @@ class FleetSize:
 
 
 def work_left(db: Database, device: DeviceClass | None = None) -> list[WorkLeft]:
-    """What is left of each run that hands out shards, of plans for this class of device or all.
+    """The work left of each run that hands out shards, for this class of device or all.
 
     A run that has saved no shard yet has the rate of the newest of its name that has. Raises
     DatabaseError as `Database.read`.
@@ -138,7 +138,7 @@ def _paces(figures: FleetFigures) -> dict[str, float]:
 
 
 def _seconds(saved: SavedShards) -> float:
-    """What a worker spent on shards; of older versions' only the computing is known."""
+    """The seconds that a worker spent on shards; older versions saved those of computing alone."""
     device = sum(value for name, value in saved.seconds.items() if name != NO_WORK)
     return max(device, saved.shard_seconds.total)
 

@@ -86,9 +86,9 @@ def run_here(  # noqa: PLR0913 - who works here says all of it, and most say lit
     One shard is computed while the next is read and the last is committed. What is done is counted
     in `cells`, those of a `WorkMeter`, where they are given; `processes` share the machine's cores.
     `device` is a torch device that takes the place of the plan's.
-    What dead processes of this host held is free at once. While others hold the rest, `report.wait`
-    is told who.
-    When `stop` is set the shard in hand is given back after its batch and KeyboardInterrupt
+    Leases of dead processes of this host end at once. While others hold the rest, `report.wait`
+    gets their names.
+    When `stop` is set the claimed shard is given back after its batch and KeyboardInterrupt
     raised: the run resumes. Work that hangs ends the process with a message.
     """
 
@@ -175,7 +175,7 @@ def run_processes(
 ) -> None:
     """Work on a run in several processes, each with `threads` or with its share of the cores.
 
-    A process that dies costs the batch in its hand: its lease ends, and another process takes its
+    A process that dies costs its batch: its lease ends, and another process takes its
     place. `stop` ends them all and raises KeyboardInterrupt. Raises InfrastructureError where
     processes die one after the other before they take a shard.
     """
@@ -199,7 +199,7 @@ def run_processes(
 
 
 class _Reported:
-    """What was reported of a run so far, so that only what is new is reported."""
+    """The progress reported of a run so far, so that only changes are reported."""
 
     def __init__(self, db: Database, run_id: str, report: Reports) -> None:
         self._db, self._run_id, self._report = db, run_id, report
@@ -208,7 +208,7 @@ class _Reported:
         self._checks = 0
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
-        """As `report`, of what is saved by now; whether that is more than before, by anybody."""
+        """Report the saved items; return whether there are more than before, by any process."""
         saved = _finished(self._db, self._run_id)  # whoever ends an item waits for no query
         with self._lock:
             before, self._saved = self._saved, saved
@@ -216,9 +216,9 @@ class _Reported:
             return saved > before
 
     def report(self, cells: Sequence[Sequence[float]]) -> None:
-        """Report items that are saved or in hand, and checks; `cells` are of all meters.
+        """Report items that are saved or computed, and checks; `cells` are of all meters.
 
-        What a process had in hand when it died is done again, and is not counted a second time.
+        The shard of a process that died is done again, and is not counted a second time.
         """
         with self._lock:
             items, (passes, share) = self._saved + in_hand(cells), checks(cells)
@@ -269,11 +269,11 @@ class _Children:
         return self._context.Process(target=_child, args=work)
 
     def alive(self) -> bool:
-        """Whether any child works, or died since the last look and is to be replaced."""
+        """Return whether any child works, or died since the last look and is to be replaced."""
         return any(child.is_alive() or child.exitcode for child in self._running)
 
     def hold_any(self) -> bool:
-        """Whether a child holds a shard, so that the others wait for nobody else."""
+        """Return whether a child holds a shard, so that the others wait for nobody else."""
         names = shards.holders(self._db, self._run_id)
         prefixes = tuple(worker_prefix(child.pid) for child in self._running if child.pid)
         return any(name.startswith(prefixes) for name in names)
@@ -314,9 +314,9 @@ class _Waiting:
         self._due = None
 
     def tell(self, unless: Callable[[], bool] | None = None) -> None:
-        """Nothing can be claimed now; gives the reason where it is time to.
+        """Report that nothing can be claimed now, with the reason, where it is time to.
 
-        `unless` is asked then; where it is true the wait begins again.
+        `unless` is called then; where it is true the wait begins again.
         """
         now = time.monotonic()
         if self._due is None:
@@ -367,6 +367,6 @@ def _finished(db: Database, run_id: str) -> int:
 
 
 def _unfinished(db: Database, run_id: str) -> bool:
-    """Whether a shard may still come free: queued, or held by somebody else."""
+    """Return whether a shard may still come free: queued, or held by another process."""
     state = runs.progress(db, run_id)
     return state.state == "running" and bool(state.states["queued"] + state.states["running"])

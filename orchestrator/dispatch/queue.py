@@ -54,7 +54,7 @@ def check_broker(settings: Settings, *, must_answer: bool = True) -> None:
 
 
 def depth(settings: Settings, queue: str) -> int:
-    """How many messages wait in a queue, those in workers' hands not counted.
+    """The number of messages that wait in a queue, without those that workers hold.
 
     Raises BrokerError where the broker cannot be reached.
     """
@@ -65,9 +65,10 @@ def depth(settings: Settings, queue: str) -> int:
 
 
 def depths(settings: Settings, queues: Sequence[str]) -> dict[str, int]:
-    """How many messages wait in each queue, those in workers' hands not counted; makes no queue.
+    """The number of messages that wait in each queue, without those that workers hold.
 
-    None wait in one that nobody has made. Raises BrokerError where the broker cannot be reached.
+    It makes no queue; a queue that does not exist holds none. Raises BrokerError where the broker
+    cannot be reached.
     """
     with _connected(settings) as (_, connection):
         return {name: _waiting(connection, name) for name in queues}
@@ -115,7 +116,7 @@ def _unusable(settings: Settings, error: Exception) -> BrokerError:
 
 
 def _refuses(error: BaseException | None) -> bool:
-    """Whether a broker answered, and would refuse again."""
+    """Return whether a broker answered, and would refuse again."""
     from redis.exceptions import AuthenticationError, ResponseError
 
     refusals = (AccessRefused, NotAllowed, AuthenticationError, ResponseError)
@@ -205,8 +206,8 @@ def follow(
     """Watch a run until it ends, sweeping: lost messages are sent again, the run is closed.
 
     Where nothing was finished for the length of a lease and nobody holds a shard, `report.wait`
-    is told; also that the broker is away, which ends nothing. `look` is called each time: what it
-    raises ends the watching. `stop` ends it with KeyboardInterrupt; workers go on.
+    is called; also while the broker is away, which ends nothing. `look` is called each time: its
+    exceptions end the watching. `stop` ends it with KeyboardInterrupt; workers go on.
     """
     on_items = report.items or (lambda count: None)
     warn = report.wait or (lambda message: None)

@@ -34,7 +34,7 @@ _LEAVE = 60.0  #: seconds that actors have to end their batch and give their lea
 
 
 class ShardWorker:
-    """What an actor is: a process of the cluster that works on one run with its own device."""
+    """An actor: a process of the cluster that works on one run with its own device."""
 
     def __init__(self, settings: Settings, run_id: str, device: str | None) -> None:
         self._settings, self._run_id, self._device = settings, run_id, device
@@ -56,7 +56,7 @@ class ShardWorker:
 
 
 class RayActors:
-    """Actors of a cluster, one for each device that is asked for."""
+    """Actors of a cluster, one for each requested device."""
 
     def __init__(self, workforce: "Workforce") -> None:
         self._wanted = workforce
@@ -79,7 +79,7 @@ class RayActors:
         stop: threading.Event,
         model: "LoadedModel | None" = None,
     ) -> None:
-        """As `Executor.work`; raises ConfigurationError where the cluster has no such device."""
+        """Work as `Executor.work` does; ConfigurationError where the cluster has no such device."""
         plan = runs.get(db, run_id).plan
         settings = replace(self._wanted.settings, database_url=_for_elsewhere(db))
         with _cluster(str(self._wanted.address)) as ray:
@@ -88,7 +88,7 @@ class RayActors:
         runs.finalise(db, run_id)
 
     def _count(self, ray: Any, db: Database, run_id: str, plan: AuditPlan) -> int:
-        """How many actors are of use: no more than there are devices of the class, or shards."""
+        """The number of useful actors: no more than there are devices of the class, or shards."""
         kind = _resource(plan)
         there = int(ray.cluster_resources().get(kind, 0))
         if there < 1:
@@ -102,7 +102,7 @@ class RayActors:
 
 
 def _resource(plan: AuditPlan) -> str:
-    """Ray's name of what an actor for this plan needs one of."""
+    """Ray's name of the resource that an actor for this plan needs."""
     if plan.model.device == SPREAD:
         raise ConfigurationError(
             f"a model on all cards (device: {SPREAD}) cannot be given to actors of one card each; "
@@ -113,7 +113,7 @@ def _resource(plan: AuditPlan) -> str:
 
 
 def _for_elsewhere(db: Database) -> str:
-    """The URL of the store for another process, whose folder is another one."""
+    """The URL of the store for a process in another folder."""
     return db.url if db.path is None else f"sqlite:///{db.path.absolute()}"
 
 
@@ -140,7 +140,7 @@ def _cluster(address: str) -> Iterator[Any]:
 
 
 def _reason(error: BaseException) -> str:
-    """What Ray says, without the traceback of another process before it."""
+    """Ray's message, without the traceback of another process before it."""
     lines = str(error).strip().splitlines()
     return lines[-1].rstrip(". ") if lines else type(error).__name__
 
@@ -148,7 +148,7 @@ def _reason(error: BaseException) -> str:
 def _begin(ray: Any, plan: AuditPlan, settings: Settings, run_id: str, count: int) -> list[Any]:
     """Actors on as many nodes as there are; Ray starts each again that dies, where there is room.
 
-    One call of each may run beside `work`: `stop`.
+    `stop` may be called while `work` runs.
     """
     on_gpu = _resource(plan) == "GPU"
     kind = ray.remote(ShardWorker).options(

@@ -1,4 +1,4 @@
-"""Cancels a run and queues shards once more: what the verbs and the server's forms do."""
+"""Cancels a run and queues shards once more, for the verbs and the server's forms."""
 
 from collections.abc import Callable
 

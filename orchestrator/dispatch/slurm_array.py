@@ -61,7 +61,7 @@ class SlurmArray:
         stop: threading.Event,
         model: "LoadedModel | None" = None,
     ) -> None:
-        """As `Executor.work`; when it stops the job is cancelled, whose tasks give leases back."""
+        """Work as `Executor.work` does; a stop cancels the job, whose tasks give leases back."""
         settings = self._wanted.settings
         run_actions.send_hints(db, settings, run_id)
         states = runs.progress(db, run_id).states
@@ -82,7 +82,7 @@ class SlurmArray:
 
 
 class _JobWatch:
-    """Whether tasks of a job are left, asked now and then."""
+    """A watch on a job that checks now and then whether tasks of it are left."""
 
     def __init__(self, job: str, run_id: str) -> None:
         self._job, self._run_id = job, run_id
@@ -105,7 +105,7 @@ class _JobWatch:
 
 
 def _is_left(job: str) -> bool:
-    """Whether a task waits, runs or ends; a Slurm that does not answer is taken to have one."""
+    """Return whether a task waits, runs or ends; true where Slurm does not answer."""
     done = _run(["squeue", "--noheader", "--format=%i", "--jobs", job])
     if done.returncode:
         return "Invalid job id" not in done.stderr  # the words for one that is long over
@@ -113,7 +113,7 @@ def _is_left(job: str) -> bool:
 
 
 def _called(words: Sequence[str]) -> str:
-    """What a command of Slurm prints; raises InfrastructureError where it fails."""
+    """The output of a command of Slurm; raises InfrastructureError where it fails."""
     done = _run(words)
     if done.returncode:
         raise InfrastructureError(f"{' '.join(words)} failed: {done.stderr.strip()}")

@@ -55,7 +55,7 @@ def handle_interrupts() -> None:
 
 
 def interrupted() -> bool:
-    """Whether a Ctrl-C came since `handle_interrupts`, so that another one ends at once."""
+    """Return whether a Ctrl-C came since `handle_interrupts`: the next ends the process at once."""
     return signal.getsignal(signal.SIGINT) is _end
 
 

@@ -1,4 +1,4 @@
-"""The gate: whether a run keeps what a policy asks of it, rule by rule."""
+"""The gate: a run checked against a policy, rule by rule."""
 
 from orchestrator.gate.policy import Policy, load_policy
 from orchestrator.gate.policy_checks import Check

@@ -1,4 +1,4 @@
-"""What a gate asks of a run: one YAML file, every key checked, every unknown key refused."""
+"""The policy of a gate: one YAML file, every key checked, every unknown key refused."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -43,14 +43,14 @@ class RelevanceRule(Strict):
 
 
 class FaithfulnessRule(Strict):
-    """What the run's sample must say of its method."""
+    """The least faithfulness that the run's sample must show of its method."""
 
     beats_random: bool = Field(default=True, description="beyond chance, on every metric")
     metrics: Names = Field(default=(), description="only these; empty: all that were judged")
 
 
 class DriftRule(Strict):
-    """How far a run may be from another one of the same data."""
+    """The limits of the differences between two runs over the same data."""
 
     against: str = Field(default="previous", description="run id, its beginning, or `previous`")
     max_changed_predictions: Share | None = Field(
@@ -82,7 +82,7 @@ class DriftRule(Strict):
 
 
 class Policy(Strict):
-    """The rules of a gate; what is not named is not asked."""
+    """The rules of a gate; a rule that is not named is not checked."""
 
     max_failed: Share | None = Field(default=None, description="share of items without explanation")
     max_truncated: Share | None = Field(default=None, description="share of explained items cut")

@@ -92,12 +92,12 @@ class Limited:
 
     @property
     def state(self) -> State:
-        """Of the rule, by this measure."""
+        """The state of the rule, by this measure."""
         return state_of(self.measure, self.limit, stratum=bool(self.row.stratum))
 
     @property
     def size(self) -> float:
-        """How far from no difference, for the largest of several."""
+        """The distance from no difference, for the largest of several."""
         value = self.measure.value
         if self.measure.name == "impact ratio":
             return abs(math.log(value)) if value > 0 else math.inf
@@ -180,7 +180,7 @@ def at_least(rule: str, measured: float, limit: float, what: str) -> Check:
 
 
 def not_measured(rule: str, why: str, threshold: float | None = None) -> Check:
-    """What was not measured was not kept."""
+    """A check that fails because its measure is missing."""
     return Check(
         rule=rule, passed=False, measured=None, threshold=threshold, text=f"not measured: {why}"
     )
@@ -407,7 +407,7 @@ def _forbidden(row: GroupVerdict, rule: VerdictRule) -> str:
 
 
 def _is_open(row: GroupVerdict, rule: VerdictRule) -> bool:
-    """Whether a question that the rule judges is not settled."""
+    """Return whether a question that the rule judges is not settled."""
     mention, outcome = row.mention == "open", row.outcome == "open"
     return (mention and bool(rule.mention)) or (outcome and bool(rule.outcome))
 

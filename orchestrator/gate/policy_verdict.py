@@ -154,7 +154,7 @@ def _new_differences(drift: DriftSummary) -> Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What the gate says of a run."""
+    """The gate's judgement of a run."""
 
     run_id: str
     name: str

@@ -1,1 +1,1 @@
-"""What monitors ask: metrics for Prometheus, and whether a server is alive and ready."""
+"""Monitoring: metrics for Prometheus, and probes of liveness and readiness."""

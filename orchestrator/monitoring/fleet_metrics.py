@@ -1,4 +1,4 @@
-"""The metrics that exist: one entry each, with kind, labels and meaning.
+"""The metrics of the fleet: a table with kind, labels and meaning, and their collector.
 
 The collector exports these and no others; the table in the docs and the tests of dashboard and
 alerts are made from it.
@@ -69,7 +69,7 @@ class MetricFacts:
 
     @property
     def shown(self) -> str:
-        """As Prometheus names it; of a histogram without `_bucket`, `_sum` and `_count`."""
+        """Prometheus' name of it; of a histogram without `_bucket`, `_sum` and `_count`."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
     @property
@@ -369,7 +369,7 @@ class FleetCollector(Collector):
 
 
 def _put_fleet(samples: MetricSamples, now: FleetStatus, *, items: bool) -> None:
-    """What is said of all current runs together."""
+    """Put the metrics of all current runs together."""
     _put_each(samples, "runs", now.runs)
     _put_each(samples, "shards", now.shards)
     samples.put("items_explained", now.explained)
@@ -430,7 +430,7 @@ def _put_messages(samples: MetricSamples, waiting: Mapping[str, int] | None) -> 
 
 
 def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures) -> None:
-    """Of workers that hold shards of the runs that are exported."""
+    """Put the leases of workers that hold shards of the exported runs."""
     exported = {run.id for run in figures.runs}
     held: Counter[str] = Counter()
     for worker in sorted(now.workers, key=lambda worker: worker.heartbeat_age):
@@ -443,7 +443,7 @@ def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures)
 
 
 def _put_workers(samples: MetricSamples, figures: FleetFigures) -> None:
-    """What each worker saved; those last heard of come first."""
+    """Put the saved items of each worker, the latest first."""
     counted: Counter[str] = Counter()
     for saved in figures.saved:
         counted[saved.run_id] += 1
@@ -459,7 +459,7 @@ def _put_workers(samples: MetricSamples, figures: FleetFigures) -> None:
 def _put_histograms(
     samples: MetricSamples, figures: FleetFigures, queues: Mapping[str, str]
 ) -> None:
-    """Of each run and kind of device, all workers together."""
+    """Put the histograms of each run and kind of device, all workers together."""
     together: dict[tuple[str, str], list[SavedShards]] = {}
     for saved in figures.saved:
         together.setdefault((saved.run_id, saved.hardware), []).append(saved)

@@ -1,4 +1,4 @@
-"""Asks for what may hang, in a thread of its own: a wait has an end, many requests cost one look.
+"""Probes of the store and the broker, each in a thread of its own: every wait has an end.
 
 Where a server froze, the looks at it stay behind; nobody waits for them.
 """
@@ -55,7 +55,7 @@ class BoundedLooks(Generic[T]):
         self._look()
 
     def answer(self) -> T | None:
-        """What the last look found, not older than a second; None: nothing in time."""
+        """The result of the last look, not older than a second; None: nothing in time."""
         look = self._look()
         left = look.begun + self._within - time.monotonic()
         return look.found if look.over.wait(max(0.0, left)) else None
@@ -102,13 +102,13 @@ class Readiness:
         self._lock = threading.Lock()
 
     def ready(self) -> bool:
-        """Whether the last look, not older than a second, found everything; waits 5 seconds."""
+        """Return whether a look, not older than a second, succeeded; waits 5 seconds."""
         reason = self._looks.answer()
         self._note(f"no answer in {self._within:g} seconds" if reason is None else reason)
         return reason == _ALL_WELL
 
     def _reason(self) -> str:
-        """Ask one after the other, until one does not answer: why not."""
+        """Call the probes in turn until one fails; return its reason."""
         try:
             for check in self._checks:
                 check()

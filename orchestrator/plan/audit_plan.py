@@ -252,7 +252,7 @@ _DOES: Mapping[Head, str] = {
 
 
 def _refuse_at_positions(spec: AuditSpec, head: Head) -> None:
-    """Raise ConfigurationError for what is of models that answer an item with one of classes."""
+    """Raise ConfigurationError for options of models that predict one class for an item."""
     groups = spec.groups
     fields = {
         "labels": spec.labels,
@@ -429,7 +429,7 @@ class FailingRows:
 
 @dataclass(frozen=True, slots=True)
 class DataCheck:
-    """What was found in the rows of the data."""
+    """The findings in the rows of the data."""
 
     rows: int
     read: int  #: rows in which what cannot be read was looked for
@@ -439,7 +439,7 @@ class DataCheck:
 
     @property
     def share_failing(self) -> float:
-        """Of the rows that were encoded, the share that fails."""
+        """The share of the encoded rows that fails."""
         return sum(failing.count for failing in self.failing.values()) / max(1, self.rows)
 
     def lines(self) -> Iterator[str]:

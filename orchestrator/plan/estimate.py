@@ -84,7 +84,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run in one process here, about."""
+        """The estimated seconds of the whole run in one process here."""
         return sum(passes.seconds for passes in self.purposes.values())
 
     def summary_text(self) -> str:
@@ -195,7 +195,7 @@ def _mentioned(plan: AuditPlan, items: Sequence[Item]) -> dict[str, float]:
 def _power(
     plan: AuditPlan, mentions: Mapping[str, int], rates_each: int
 ) -> Iterator[tuple[str, str]]:
-    """What a run can find and can show, for every group with a lexicon and a reference.
+    """The power of a run, for every group with a lexicon and a reference.
 
     `rates_each` is the number of rates of one prediction: with labels those of errors, too.
     """

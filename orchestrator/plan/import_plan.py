@@ -31,7 +31,7 @@ _UNREAD = ("image", "evidence", "spans")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportRequest:
-    """What is imported, beside what a specification says."""
+    """The file of an import and its columns, which a specification does not name."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  #: meaning -> column
     classes: tuple[str, ...] = ()  #: by index; none: those that the file names

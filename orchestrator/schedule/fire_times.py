@@ -1,4 +1,4 @@
-"""When a cron expression fires, in its own time zone."""
+"""The fire times of a cron expression, in its own time zone."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -76,7 +76,7 @@ def upcoming(cron: str, time_zone: str, after: float) -> Iterator[float]:
 
 
 def _refuse(cron: str) -> None:
-    """Five fields and no others: a sixth would be seconds, and an audit takes longer than one."""
+    """Refuse all but five fields: a sixth would be seconds, and an audit takes longer than that."""
     if len(cron) > _LONGEST or not cron.isascii():
         raise ConfigurationError(f"cron expression {cron[:60]!r} is too long or no ASCII; {_FORM}")
     fields = len(cron.split())

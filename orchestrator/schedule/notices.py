@@ -1,4 +1,4 @@
-"""The verdict of a scheduled run in the few lines that a person reads in a chat or a mail."""
+"""The verdict of a scheduled run as a short message in a chat or by mail."""
 
 import json
 import os
@@ -34,7 +34,7 @@ _END = "\N{HORIZONTAL ELLIPSIS}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """What a message says; its texts are plain and may hold whatever names hold."""
+    """The content of a message, as plain texts; names may hold any character."""
 
     title: str
     sentences: tuple[str, ...]  #: the verdict first
@@ -69,7 +69,7 @@ def notice_of(summary: Summary, schedule: str) -> Notice:
 
 
 def trial_notice(schedule: str, audit: str) -> Notice:
-    """What `schedule test` sends."""
+    """The notice that `schedule test` sends."""
     return Notice(
         title=f"Audit {audit}: test message",
         sentences=("Verdicts of this schedule's runs will come here.",),
@@ -264,7 +264,7 @@ _SUBJECT = 150
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MailServer:
-    """Where messages are handed in."""
+    """The server that takes messages."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""One signed POST to a webhook: what it is signed with, and what its answer means."""
+"""A signed POST to a webhook: the address it may go to, its signature, and its answer."""
 
 import base64
 import hashlib
@@ -61,7 +61,7 @@ _KINDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowed:
-    """What the environment allows beside public addresses."""
+    """The addresses that the environment allows in addition to public ones."""
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     names: frozenset[str] = frozenset()  #: of hosts, in small letters
@@ -89,7 +89,7 @@ class Allowed:
         return cls(networks=tuple(networks), names=frozenset(names))
 
     def refusal(self, host: str, address: str) -> str | None:
-        """What is against a host at a numeric address; None: nothing."""
+        """The reason against a host at a numeric address; None: there is none."""
         ip = _unwrapped(ip_address(address.partition("%")[0]))
         what = not_public(ip)
         if what is None or _plain(host) in self.names:
@@ -104,7 +104,7 @@ class Allowed:
 
 
 def not_public(ip: _Ip) -> str | None:
-    """What kind of address it is where it is not a public one; None: it is."""
+    """The kind of an address that is not public; None: it is public."""
     for attribute, what in _KINDS:
         if getattr(ip, attribute):
             return what
@@ -128,7 +128,7 @@ def check_written(host: str, what: str) -> None:
 
 
 def check_resolved(host: str, port: int, what: str) -> None:
-    """As `check_written`, and for a name that this machine resolves to private addresses only.
+    """Check as `check_written`, and a name that this machine resolves to private addresses only.
 
     For posts by a proxy, which looks the name up again: a name that is unknown here may pass.
     """
@@ -237,7 +237,7 @@ def check(url: str) -> Address:
 
 
 def check_new(url: str) -> None:
-    """As `check`, and for a host that is private as it is written and not allowed."""
+    """Check as `check`, and a host that is private as it is written and not allowed."""
     check_written(check(url).host, f"webhook {shown(url)}")
 
 
@@ -377,7 +377,7 @@ class _Direct(http.client.HTTPConnection):
 
 
 class _DirectTls(_Direct):
-    """As `_Direct`, by TLS, the certificate checked against the name."""
+    """A connection as `_Direct`, by TLS, the certificate checked against the name."""
 
     default_port = 443
 
@@ -390,7 +390,7 @@ _Way = tuple[http.client.HTTPConnection, str, dict[str, str]]
 
 
 def _way(address: Address, what: str) -> _Way:
-    """The connection to an address or to the proxy before it, what is asked for, and headers."""
+    """The connection to an address or to the proxy before it, the request's target, and headers."""
     scheme = address.scheme.lower()
     port = int(address.port or _PORTS[scheme])
     query = f"?{address.query}" if address.query is not None else ""

@@ -92,7 +92,7 @@ def log_warnings(name: str, warnings: Sequence[str]) -> None:
 
 
 def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
-    """Whether the weights or the rows differ from those of the run before."""
+    """Return whether the weights or the rows differ from those of the run before."""
     before, after = runs.get(db, previous).plan, prepared.plan
     return (before.model.digest, before.dataset.fingerprint) != (
         after.model.digest,

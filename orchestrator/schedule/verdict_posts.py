@@ -163,7 +163,7 @@ def send(receiver: Receiver, verdict: Verdict, key: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What a receiver answered to a test message."""
+    """A receiver's answer to a test message."""
 
     receiver: Receiver
     answer: str | None  #: None: it did not take it

@@ -1,4 +1,4 @@
-"""Who may read: by address, by a token, or by the name that a trusted proxy vouches for."""
+"""Access to pages: by address, by a token, or by the name that a trusted proxy vouches for."""
 
 import hashlib
 import hmac
@@ -32,7 +32,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccessRules:
-    """What a request needs; without a token and a header everybody who reaches the server reads."""
+    """The rules of access; without a token and a header everybody who reaches the server reads."""
 
     token: str | None = None
     user_header: str | None = None  #: holds the name of who a trusted proxy let through
@@ -41,11 +41,11 @@ class AccessRules:
 
     @property
     def everybody(self) -> bool:
-        """Whether no request is asked who it is."""
+        """Return whether no request has to identify its user."""
         return self.token is None and self.user_header is None
 
     def knows_host(self, host: str) -> bool:
-        """Whether the Host header names this server.
+        """Return whether the Host header names this server.
 
         A page elsewhere whose name leads here (DNS rebinding) sends that name; an address of
         numbers cannot be led elsewhere.
@@ -58,23 +58,23 @@ class AccessRules:
         return is_own or _address(parts["six"] or name) is not None
 
     def trusts(self, client: str) -> bool:
-        """Whether the name in the header counts, of a request from this address."""
+        """Return whether the user header counts in a request from this address."""
         ip = _address(client)
         return ip is not None and any(ip in network for network in self.proxies)
 
     def token_is(self, token: str) -> bool:
-        """Whether this is the token; takes as long whatever is given."""
+        """Compare with the token, in constant time."""
         return self.token is not None and hmac.compare_digest(
             _digest(token.encode("utf-8", "surrogatepass")), _digest(self.token.encode())
         )
 
     def session(self, now: float | None = None) -> str:
-        """What the cookie of a login holds: until when it is good, and a proof of the token."""
+        """The cookie of a login: its expiry, and a proof of the token."""
         until = int((time.time() if now is None else now) + _SESSION)
         return f"{until}.{self._proof(until)}"
 
     def session_is_good(self, cookie: str, now: float | None = None) -> bool:
-        """Whether `session` gave this, for the present token and not too long ago."""
+        """Return whether `session` made this, for the present token and not too long ago."""
         until, _, proof = cookie.partition(".")
         if self.token is None or not until.isascii() or not until.isdigit() or len(until) > 12:
             return False
@@ -139,7 +139,7 @@ def access_rules(
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether only this machine reaches an address."""
     ip = _address(host)
     return host == "localhost" if ip is None else ip.is_loopback
 

@@ -1,4 +1,4 @@
-"""The application: routes from the table of pages, what goes wrong as a page that says so."""
+"""The application: routes from the table of pages, and a page for every error."""
 
 import asyncio
 import contextlib
@@ -135,7 +135,7 @@ def application(
 
 
 def _problems() -> dict[Any, Callable[[Request, Exception], Response]]:
-    """What is raised -> the page that says so."""
+    """Exception -> the page that reports it."""
     return {
         NotThereError: _not_there,
         BadQueryError: _bad_query,
@@ -279,7 +279,7 @@ async def _login(rules: AccessRules, request: Request) -> Response:
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address leads to a page of this server and nowhere else."""
+    """Return whether an address leads to a page of this server and nowhere else."""
     return (
         address.startswith("/")
         and not address.startswith("//")

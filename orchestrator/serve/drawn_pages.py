@@ -46,14 +46,14 @@ _SMALLEST, _LARGEST = 160, 384  # pixels of the longer side
 
 
 class Look(NamedTuple):
-    """How relevance is drawn."""
+    """The colours and shades of relevance."""
 
     palette: str = "blue-red"  #: one of `PALETTES`
     alpha: int = 15  #: one of `ALPHAS`
 
     @property
     def colours(self) -> tuple[str, str]:
-        """Of what raises, and of what lowers."""
+        """The colours of positive and of negative relevance."""
         return PALETTES[self.palette]
 
 

@@ -1,4 +1,4 @@
-"""Pages of who works and when: the fleet, and the schedules."""
+"""Pages of the fleet and of the schedules."""
 
 import time
 from collections import Counter
@@ -64,7 +64,7 @@ def fleet(request: PageRequest) -> Answer:
 def _queues(
     request: PageRequest, running: Sequence[Mapping[str, Any]], messages: Mapping[str, int] | None
 ) -> list[dict[str, Any]]:
-    """Of each queue with work: shards of these runs by SQL, and messages at the broker."""
+    """The queues with work: shards of these runs by SQL, and messages at the broker."""
     shards: dict[str, Counter[str]] = {
         name: Counter() for name, count in (messages or {}).items() if count
     }

@@ -122,7 +122,7 @@ def _mentions(request: PageRequest, group: str, entity: str, start: int, limit: 
 
 
 def _swaps(request: PageRequest, group: str, entity: str) -> dict[str, Any] | None:
-    """What the name does to predictions in the place of other names; None: none were swapped."""
+    """The effect of a name on predictions in place of other names; None: none were swapped."""
     db, run = request.db, request.run
     rows = browsing.result_rows(
         db, "counterfactual_result", run.id, limit=_ROWS, group_name=group, kind="swap"
@@ -290,7 +290,7 @@ def _list_of(words: list[dict[str, Any]], name: str, target: str) -> dict[str, A
 def _confused(
     counts: Counter[tuple[str, str]] | None, side: int, name: str
 ) -> list[dict[str, Any]] | None:
-    """Of the items with this label (side 0) or prediction (1): the other one, and how many."""
+    """The counts of items with this label (side 0) or prediction (1), by the other of the two."""
     if counts is None:
         return None
     pairs = [(pair, count) for pair, count in counts.most_common() if pair[side] == name]

@@ -1,7 +1,7 @@
 """One process with a model, and the requests that wait for it.
 
-A thread hands it one request at a time. Who takes too long is ended with the process, and the next
-request gets a new one; so does one whose process died. A process without work ends.
+A thread hands it one request at a time. A request that takes too long ends with the process, and
+the next gets a new process; so does a request whose process died. A process without work ends.
 """
 
 import json
@@ -81,7 +81,7 @@ class LiveDesk:
 
     @property
     def pid(self) -> int | None:
-        """Of the process with the model."""
+        """The id of the process with the model."""
         return None if self._process is None else self._process.pid
 
     def refused(self, digest: str) -> Mapping[str, str]:
@@ -89,7 +89,7 @@ class LiveDesk:
         return self._refused.get(digest, {})
 
     def knows(self, digest: str) -> bool:
-        """Whether methods were tried on the model with this digest."""
+        """Return whether methods were tried on the model with this digest."""
         return digest in self._refused
 
     def allow(self, client: str) -> None:
@@ -273,7 +273,7 @@ class Buckets:
         self._lock = threading.Lock()
 
     def take(self, client: str, now: float | None = None) -> float:
-        """0 and a token less, or the seconds until there is one."""
+        """Take a token and return 0, or the seconds until there is one."""
         now = time.monotonic() if now is None else now
         with self._lock:
             tokens, at = self._left.pop(client, (float(self._rate), now))

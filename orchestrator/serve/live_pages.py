@@ -95,7 +95,7 @@ def _is_possible(facts: MethodFacts, plan: AuditPlan) -> bool:
 
 
 def _targets(plan: AuditPlan) -> Iterator[str]:
-    """What can be chosen to be explained: as the run did, and each class."""
+    """The targets to choose from: those of the run, and each class."""
     seen = {"label"}
     classes = plan.model.classes
     usual = ["predicted", *(target for target in plan.targets if target != "predicted")]
@@ -150,7 +150,7 @@ async def _explained(
 
 
 def _scope(run_id: str) -> str:
-    """What the token of the form is for."""
+    """The scope of the form's token."""
     return f"explain {run_id}"
 
 
@@ -167,7 +167,7 @@ def _limit(limits: LiveSettings, is_text: bool) -> str:
 
 
 def _request(desk: LiveDesk, plan: AuditPlan, fields: Fields) -> LiveRequest:
-    """What is to be explained; raises RequestError where it cannot be."""
+    """The request of a form; raises RequestError where it cannot be explained."""
     words, limits, refused = fields.words, desk.settings, desk.refused(plan.model.digest)
     text, picture = None, None
     if plan.model.modality == "text":
@@ -215,7 +215,7 @@ def _spec(name: str, plan: AuditPlan) -> MethodSpec:
 
 
 class _Given:
-    """What was explained, for the page that shows it."""
+    """The request and its explanation, for the page that shows it."""
 
     def __init__(self, request: LiveRequest, answer: Mapping[str, Any]) -> None:
         self.text, self.target = request.text or "", request.target
@@ -264,7 +264,7 @@ def _shown(
 
 
 def _chosen(form: _Given | None, offered: Sequence[str]) -> dict[str, str]:
-    """What the form holds: what was chosen last, or the run's method beside another."""
+    """The values of the form: the last ones, or the run's method and another."""
     if form is not None:
         first, second = (*form.methods, "")[:2]
         return {"method": first, "beside": second, "target": form.target}

@@ -1,4 +1,4 @@
-"""What the process with the model does: one request comes by a pipe, JSON goes back by it.
+"""The process with the model: one request comes by a pipe, JSON goes back by it.
 
 It holds one model, that of the last request, loaded as workers load it. What it is given it keeps
 no longer than it takes, writes nowhere and names in no log. It ends with its parent.
@@ -44,7 +44,7 @@ _TRIAL_SIDE = 64  #: pixels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveRequest:
-    """What is to be explained, by the model of a run."""
+    """A text or picture to explain, by the model of a run."""
 
     plan: AuditPlan  #: of the run; groups are not needed
     methods: tuple[MethodSpec, ...]
@@ -130,7 +130,7 @@ class _Bench:
         return {**_explained(model, request, content), "refused": refused}
 
     def _loaded(self, ref: ModelRef) -> "LoadedModel":
-        """The model of a run; the one before goes first."""
+        """The model of a run; the previous model is released first."""
         if self._model is not None and self._ref == ref:
             return self._model
         from workers.model_cache import ModelCache
@@ -299,7 +299,7 @@ def _picture(content: Any) -> str | None:
 
 
 def without_groups(plan: AuditPlan) -> AuditPlan:
-    """A plan with what explaining one item needs, which is small."""
+    """A plan reduced to the parts that explaining one item needs."""
     return replace(plan, groups=(), second=(), lexicons=(), check=None)
 
 

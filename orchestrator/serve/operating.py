@@ -43,7 +43,7 @@ _NO_BROKER = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
-    """What acts: a handle that writes, and the broker that workers listen to."""
+    """A handle that writes, and the broker that workers listen to."""
 
     db: Database
     settings: Settings
@@ -64,7 +64,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What an action did."""
+    """The result of an action."""
 
     text: str
     queued: int = 0  #: shards

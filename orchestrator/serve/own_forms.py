@@ -37,7 +37,7 @@ _SHOWN = 200  #: characters of a user's name in a log
 
 
 class Fields(NamedTuple):
-    """What a form holds."""
+    """The fields of a form."""
 
     words: Mapping[str, str]
     files: Mapping[str, bytes]
@@ -61,7 +61,7 @@ class OwnForms:
         return token.encode() if token is not None else signing_key(self.db)
 
     def user_of(self, request: Request) -> str:
-        """Who asks: the name that a proxy vouches for, `token`, or `local`."""
+        """The user of a request: the name that a proxy vouches for, `token`, or `local`."""
         header = self.rules.user_header
         if header is not None:
             return request.headers.get(header, "").strip()[:_SHOWN]

@@ -1,4 +1,4 @@
-"""What a page is asked, and what it answers."""
+"""Requests for pages, their answers, and the counts that are kept between requests."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ _RankingKey = tuple[str, float | None, ItemSearch, str]
 
 
 class RunningCounts:
-    """Of finished runs kept while the process lives, within bounds; of others made each time."""
+    """Counts of runs: of finished runs kept within bounds, of others made each time."""
 
     def __init__(self) -> None:
         self._facts: dict[str, PlanFacts] = {}
@@ -38,7 +38,7 @@ class RunningCounts:
         self._lock = threading.Lock()
 
     def totals(self, db: Database, run: ListedRun, seconds: float) -> GatheredTotals:
-        """What the shards of a run have counted, after `seconds` more of reading."""
+        """The totals of a run's shards, after `seconds` more of reading."""
         totals = self._kept(
             self._totals, (run.id, run.finished), GatheredTotals(run.id), run, _TOTALS
         )
@@ -54,7 +54,7 @@ class RunningCounts:
         keep: Callable[[ItemOutcome], Any],
         seconds: float,
     ) -> Ranking:
-        """What is known after `seconds` more of reading; of a run that works begun anew."""
+        """The ranking after `seconds` more of reading; of a run that works it begins anew."""
         key = (run.id, run.finished, filters, order)
         begun = Ranking(run.id, filters, order, keep)
         ranking = self._kept(self._rankings, key, begun, run, _RANKINGS)
@@ -62,7 +62,7 @@ class RunningCounts:
         return ranking
 
     def _kept(self, held: OrderedDict[Any, T], key: Any, begun: T, run: ListedRun, most: int) -> T:
-        """What is held of a run, or `begun`; of a run that works nothing is kept."""
+        """The kept value of a run, or `begun`; of a run that works nothing is kept."""
         if run.state == "running":
             return begun
         with self._lock:
@@ -73,7 +73,7 @@ class RunningCounts:
         return kept
 
     def facts(self, db: Database, run_id: str) -> PlanFacts:
-        """Of the run with exactly this id, which must be there; a plan may take long to read."""
+        """The facts of an existing run; a plan may take long to read."""
         facts = self._facts.get(run_id)
         if facts is None:
             facts = browsing.plan_facts(db, run_id)
@@ -120,7 +120,7 @@ class BadQueryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a page says: as JSON, and what its template draws beside it."""
+    """The answer of a page: its JSON, and more that only its template draws."""
 
     document: Mapping[str, Any]
     drawing: Mapping[str, Any] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class PageRequest:
 
     @cached_property
     def readable(self) -> bool:
-        """Whether the store's role may read texts."""
+        """Return whether the store's role may read texts."""
         return browsing.texts_readable(self.db)
 
     @cached_property
@@ -151,7 +151,7 @@ class PageRequest:
 
     @cached_property
     def facts(self) -> PlanFacts:
-        """Of the plan of the path's run, which is there."""
+        """The facts of the plan of the path's run, which exists."""
         return self.counts.facts(self.db, self.run.id)
 
     @cached_property
@@ -168,11 +168,11 @@ class PageRequest:
 
     @property
     def time_left(self) -> float:
-        """Seconds that the request may still look for items; what it waited for its turn counts."""
+        """Seconds that the request may still look for items; the wait for its turn counts."""
         return self.begun + _BUDGET - time.monotonic()
 
     def run_page(self) -> tuple[str, str]:
-        """Where to go on from a page below a run that is not there."""
+        """The link from a missing page below a run."""
         return link("runs", self.run.id), f"run {self.run.id}"
 
     def word(self, name: str) -> str:

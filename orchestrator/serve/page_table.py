@@ -1,4 +1,4 @@
-"""The pages that exist: one entry each, with its address, its template and what it is asked."""
+"""The table of pages, each with its address, its template and the function that makes it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Page:
 
     @property
     def summary(self) -> str:
-        """What it shows, in a sentence."""
+        """The content of the page, in a sentence."""
         return (self.make.__doc__ or "").split("\n", 1)[0]
 
 

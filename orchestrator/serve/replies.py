@@ -1,4 +1,4 @@
-"""What a request is answered: a page or its JSON, and what went wrong in plain words."""
+"""Responses: a page or its JSON, and errors in plain words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ class RefusedError(Exception):
 
 
 def wants_json(request: Request) -> bool:
-    """Whether the path or the Accept header asks for JSON and for no page."""
+    """Return whether the path or the Accept header wants JSON and no page."""
     accepted = request.headers.get("accept", "")
     return bool(request.scope.get(JSON)) or (
         "application/json" in accepted and "text/html" not in accepted
@@ -48,7 +48,7 @@ def answered(
 def problem(
     request: Request, status: int, title: str, text: str, back: tuple[str, str], **headers: str
 ) -> Response:
-    """What went wrong, with the address and name of a page to go on to."""
+    """The page of an error, with a link to go on."""
     if wants_json(request):
         return sent(drawn_pages.json_bytes({"error": text}), True, status, **headers)
     body = drawn_pages.html(
@@ -58,5 +58,5 @@ def problem(
 
 
 def features_of(request: Request) -> dict[str, bool]:
-    """What this server does besides its pages, for templates: `operate`, `live`, `reports`."""
+    """The features of this server in addition to its pages: `operate`, `live`, `reports`."""
     return dict(getattr(request.app.state, "features", {}))

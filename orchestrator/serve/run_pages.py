@@ -129,7 +129,7 @@ def _sections(request: PageRequest) -> dict[str, list[tuple[str, str]]]:
 
 
 def _so_far(request: PageRequest) -> dict[str, Any] | None:
-    """What a run that works has predicted, of the shards that could be read; None: it is over."""
+    """The predictions of a run that works, of the shards that could be read; None: it is over."""
     if request.run.state != "running" or not request.readable:
         return None
     totals = request.counts.totals(request.db, request.run, request.time_left / 2)
@@ -251,7 +251,7 @@ def _metric_chart(metric: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]
 
 
 def two_runs(request: PageRequest) -> Answer:
-    """What two runs found, side by side, from their result tables."""
+    """The results of two runs side by side, from their result tables."""
     first, second = request.word("a"), request.word("b")
     if not (first and second):
         listed = browsing.list_page(request.db, limit=_OTHERS)
@@ -278,7 +278,7 @@ def two_runs(request: PageRequest) -> Answer:
 
 
 def _change(pair: Mapping[str, Any], question: str) -> dict[str, Any]:
-    """How either run answers a question about a group; None: it has, or had, no verdict."""
+    """The verdicts of two runs on a question about a group; None: there is no verdict."""
     before, after = (row and row[question] for row in (pair["before"], pair["after"]))
     return {
         "group_name": (pair["after"] or pair["before"])["group_name"],

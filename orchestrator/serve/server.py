@@ -77,14 +77,14 @@ class _Connection(H11Protocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """As uvicorn, which cannot after a response was begun: it ends the connection then."""
+        """Send as uvicorn does; after a response has begun end the connection."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
             self.cut()
 
     def awaited(self) -> str | None:
-        """What the client has to do next, a key of `_PATIENCE`; None: it waits for the server."""
+        """The next step of the client, a key of `_PATIENCE`; None: it waits for the server."""
         if self.transport.get_write_buffer_size():
             return "response"
         return {h11.IDLE: "head", h11.SEND_BODY: "body"}.get(self.conn.their_state)
@@ -137,7 +137,7 @@ class _Sparing(logging.Filter):
         self._minutes: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is logged; the last of a minute says that others are left out."""
+        """Return whether the line is logged; the last of a minute says that others are left out."""
         place = (record.pathname, record.lineno)
         begun, lines = self._minutes.get(place, (record.created, 0))
         if record.created - begun >= 60:

@@ -1,4 +1,4 @@
-"""Keeps what processes beside the server have made of runs, and has it made where it is asked for.
+"""Sections and clusters of runs, made on request in a process of their own and kept.
 
 One process works at a time, for one job, and is ended where it takes too long. A page that asks
 gets what there is at once.
@@ -30,7 +30,7 @@ _FRESH = 30.0  #: seconds for which pieces of a run that works, and what failed,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What there is of a job."""
+    """The state and the pieces of a job."""
 
     at: float | None  #: when it was begun that made this, seconds since the epoch; None: nothing is
     pieces: Sequence[Piece]
@@ -63,7 +63,7 @@ class SlowDesk:
         self._closed = False
 
     def found(self, job: Job, *, moving: bool, begin: bool = True) -> Found:
-        """What was made of a job; has it made, with `begin`, where there is nothing fresh.
+        """The pieces of a job; begins it, with `begin`, where there is nothing fresh.
 
         `moving`: its run works, so that what was made grows old. Raises RefusedError where too
         many others wait.

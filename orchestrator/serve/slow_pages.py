@@ -1,4 +1,4 @@
-"""Pages of what takes longer than a request has: the report of a run, and clusters of a class."""
+"""Pages that take longer than a request may: the report of a run, and clusters of a class."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from transexplain.reports.sections import SECTIONS
 
 
 class Documents(Mapping[str, Any]):
-    """What pieces say to programs, unpacked where it is read: a page does not."""
+    """The JSON of pieces, unpacked where it is read: a page does not."""
 
     def __init__(self, pieces: Mapping[str, Piece]) -> None:
         self._pieces = pieces
@@ -25,7 +25,7 @@ class Documents(Mapping[str, Any]):
         return iter(self._pieces)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of documents."""
         return len(self._pieces)
 
 
@@ -69,7 +69,7 @@ def clusters(request: PageRequest) -> Answer:
 
 
 def _made(request: PageRequest, job: Job, section: str) -> tuple[dict[str, Any], list[Markup]]:
-    """What the page says of a job, and its pieces as they were drawn."""
+    """The document of a job, and its pieces as HTML."""
     run = request.run
     document: dict[str, Any] = {
         "run": run,

@@ -1,4 +1,4 @@
-"""What takes seconds or minutes of a run, made in a process that ends with it: the memory goes too.
+"""Slow sections and clusters of a run, made in a process that ends with them and frees its memory.
 
 It reads the store as the server does, and sends pieces of pages with their JSON back by a pipe.
 """
@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What is to be made."""
+    """The section or clusters to make."""
 
     kind: str  #: a key of `JOBS`
     run_id: str
@@ -93,7 +93,7 @@ def _report(db: Database, job: Job) -> _Made:
 
 
 def _clusters(db: Database, job: Job) -> _Made:
-    """How the explanations of one class cluster, for the first target that explains it."""
+    """The clusters of a class's explanations, for the first target that explains it."""
     from transexplain.analysis.strategies.discover_strategies import discover
     from transexplain.reports.strategies_report import class_piece, strategy_report
     from transexplain.store.runs import get

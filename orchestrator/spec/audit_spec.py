@@ -78,12 +78,12 @@ class QueueSection(Section):
 
     @property
     def place(self) -> QueuePlace:
-        """As the store keeps it."""
+        """The place as the store keeps it."""
         return QueuePlace(priority=self.priority, share=self.share, most_workers=self.most_workers)
 
 
 class PayloadSection(Section):
-    """What becomes of explained items."""
+    """The parts of explained items that are kept, and where."""
 
     shorthand: ClassVar[str] = "form"
 
@@ -122,7 +122,7 @@ class PayloadSection(Section):
         return self.model_copy(update={"sink": absolute_path(self.sink)})
 
     def planned(self) -> Sink | None:
-        """As the plan holds it; None: results lie in the store alone.
+        """The sink of the plan; None: results lie in the store alone.
 
         Raises ConfigurationError: a URL that cannot be used, or a package for it is missing.
         """
@@ -302,13 +302,13 @@ class AuditSpec(Section):
         return self.groups.lexicon_groups(self.data) if self.groups else ()
 
     def privacy_plan(self) -> PrivacyPlan | None:
-        """How texts are treated before they are stored; raises ConfigurationError."""
+        """The treatment of texts before they are stored; raises ConfigurationError."""
         names = self.groups is not None and self.groups.entity_types != ()
         recogniser = self.groups.recogniser if self.groups and names else None
         return privacy_plan(self.store_text, self.redact, self.data, recogniser)
 
     def exact_plan(self) -> ExactPlan | None:
-        """The plan of the exact method, where one corrects; raises ConfigurationError."""
+        """The plan of the exact method, if it corrects; raises ConfigurationError."""
         return self.explain.exact_plan() if self.explain else None
 
     def refuse_other_models(self, model: "LoadedModel") -> None:

@@ -1,6 +1,4 @@
-"""The section `data`: which items, what their columns mean, and which of them are
-near-duplicates.
-"""
+"""The sections `data` and `model`: the items, their columns and near-duplicates, and the model."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -44,7 +42,7 @@ _OffIsFalse = BeforeValidator(lambda value: "off" if value is False else value)
 
 
 class DataSection(Section):
-    """Which items, and what their columns mean."""
+    """The items, and the meaning of their columns."""
 
     shorthand: ClassVar[str] = "source"
     options: ClassVar[Mapping[str, str]] = {
@@ -204,7 +202,7 @@ DeviceOption = Annotated[
 
 
 class ModelSection(Section):
-    """Which model is audited."""
+    """The audited model."""
 
     shorthand: ClassVar[str] = "source"
     options: ClassVar[Mapping[str, str]] = {"model": "source", "device": "device"}
@@ -226,7 +224,7 @@ class ModelSection(Section):
         return self.model_copy(update={"source": absolute_model(self.source)})
 
     def load(self, dataset: DatasetRef, loaded: "LoadedModel | None" = None) -> "LoadedModel":
-        """The model, or the one that is `given`; ModelLoadError where it reads other items."""
+        """The model, or `loaded`; raises ModelLoadError where it reads other items."""
         from transexplain.models.load import load_model
 
         source = absolute_model(self.source)

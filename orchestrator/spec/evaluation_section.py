@@ -1,4 +1,4 @@
-"""The section `evaluation`: which methods and metrics are measured, as a checked plan."""
+"""The section `evaluation`: its methods and metrics, as a checked plan."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -125,7 +125,7 @@ _Metric = Annotated[MetricSection, from_text(MetricSection)]
 
 
 class EvaluationSection(Section):
-    """What is measured about explanations: by `evaluate`, and on a sample of every audit."""
+    """The measures of explanations: by `evaluate`, and on a sample of every audit."""
 
     options: ClassVar[Mapping[str, str]] = {
         name: name for name in ("methods", "metrics", "baseline")
@@ -201,7 +201,7 @@ class EvaluationSection(Section):
         )
 
     def of_every_item(self, plan: AuditPlan) -> EvaluationPlan:
-        """What `evaluate` measures: every method and metric of the section, on every item."""
+        """The plan of `evaluate`: every method and metric of the section, on every item."""
         return EvaluationPlan(
             methods=tuple(map(self._often, self._methods(plan))),
             metrics=self._metrics(plan),
@@ -364,7 +364,7 @@ def _usual_items(metric: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationEstimate:
-    """What an evaluation costs."""
+    """The cost of an evaluation."""
 
     items: int
     methods: int
@@ -372,7 +372,7 @@ class EvaluationEstimate:
     passes: float  #: forwards and backwards, in all; metrics that explain again not counted
 
     def subject_text(self) -> str:
-        """What is measured, for the terminal."""
+        """The subject of the measures, for the terminal."""
         by = f"{counted(self.methods, 'method')} and {counted(self.metrics, 'metric')}"
         return f"{by} on {counted(self.items, 'item')}"
 

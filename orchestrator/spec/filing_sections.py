@@ -58,7 +58,7 @@ class ScenarioSection(Section):
     )
 
     def planned(self) -> Scenario:
-        """As a plan has it."""
+        """The plan of the section."""
         return Scenario(**_given(self))
 
 
@@ -120,7 +120,7 @@ class ImpactSection(Section):
         return self
 
     def planned(self) -> ImpactPlan:
-        """As a plan has it."""
+        """The plan of the section."""
         return ImpactPlan(**_given(self))
 
     def check(self, data: DataSection, dataset: DatasetRef) -> None:

@@ -1,4 +1,4 @@
-"""The section `groups`: which entity groups are compared, and how."""
+"""The section `groups`: the entity groups to compare, and the comparison."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -310,7 +310,7 @@ class GroupsSection(Section):
         }
 
     def includes(self, name: str) -> bool:
-        """Whether a group is used."""
+        """Return whether a group is used."""
         return not self.include or any(is_in(name, included) for included in self.include)
 
     def _files(self) -> tuple[SourceFile, ...]:
@@ -356,7 +356,7 @@ class GroupsSection(Section):
             raise SpecError(f"groups.pairs: {error}") from None
 
     def _planned_columns(self) -> str | tuple[str, ...] | None:
-        """As a plan has them: one column alone is a text, as it was before there were several."""
+        """The columns of a plan: a single column is a text, several are a list."""
         columns = self.columns
         return columns if len(columns) > 1 else columns[0] if columns else None
 
@@ -373,7 +373,7 @@ def _fitting(pairs: "Iterable[Pair]", groups: Sequence[EntityGroup]) -> "tuple[P
 
 
 def is_in(name: str, included: str) -> bool:
-    """Whether a group has this name, or is of the family of this name."""
+    """Return whether a group has this name, or is of the family of this name."""
     return name == included or name.startswith(f"{included}/")
 
 

@@ -1,7 +1,7 @@
-"""The sections `method` and `explain`: how items are explained, by one method or by two.
+"""The sections `method` and `explain`: the explanation of items, by one method or by two.
 
-An explainer that was trained is a file. It is found and named by its bytes before anything else is
-loaded, so that a plan says which one it was.
+A trained explainer is a file. It is found and named by its bytes before anything else is loaded, so
+that a plan names it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ MethodOption = Annotated[str | None, typer.Option("--method", help="explanation 
 
 
 class MethodSection(Section):
-    """Which explanation method, with its parameters."""
+    """The explanation method, with its parameters."""
 
     shorthand: ClassVar[str] = "name"
     options: ClassVar[Mapping[str, str]] = {"method": "name"}
@@ -144,7 +144,7 @@ def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def approximation_of(method: MethodSpec) -> Approximation | None:
-    """What a method approximates, by its explainer; None: it is not `learned`."""
+    """The method that an explainer approximates; None: the method is not `learned`."""
     if method.name != LEARNED:
         return None
     facts = read_facts(explainer_of(method.params))

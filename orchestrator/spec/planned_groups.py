@@ -1,4 +1,4 @@
-"""The groups of a plan: those of lexicons and the recogniser, of the data, and where they meet."""
+"""The groups of a plan: those of lexicons, the recogniser and the data, and intersections."""
 
 import math
 from collections import Counter
@@ -267,7 +267,7 @@ def _swap_shares(
 ) -> dict[str, float]:
     """Group -> share of its texts in which the mention is swapped; empty where none can be.
 
-    Every group gets as many texts, a rare one all that it has: `wanted`, or more where `budget`
+    Every group gets as many texts, a rare one all that it has: `least`, or more where `budget`
     (a share of the passes of the run's explanations) allows it, up to the number at which the
     interval's half-width is half of what is practical where texts differ as widely as `_WIDE`. The
     number is settled here and not by what the first texts show: then any cut of the run into shards
@@ -323,7 +323,7 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
 
 
 def lexicon_warnings(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
-    """What should be known of the lexicon's names before a run."""
+    """Warnings about the names of the lexicon."""
     yield from _shared_names(plan)
     yield from _shared_pieces(plan, model)
 

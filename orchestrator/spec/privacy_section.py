@@ -1,4 +1,4 @@
-"""The section `redact`, and how texts are treated before they are stored."""
+"""The section `redact`, and the treatment of texts before they are stored."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from transexplain.types.plans import AuditPlan, PrivacyPlan, StoreText
 
 
 class RedactSection(Section):
-    """Which function says what to blank in texts; its file is found beside the specification."""
+    """The function that blanks parts of texts; its file lies in the specification's folder."""
 
     shorthand: ClassVar[str] = "function"
 
@@ -42,7 +42,7 @@ def privacy_plan(
     data: DataSection,
     recogniser: str | None = None,
 ) -> PrivacyPlan | None:
-    """How texts are treated before they are stored; None where they stay as they are.
+    """The treatment of texts before they are stored; None where they stay as they are.
 
     Raises:
         ConfigurationError: the key is missing or short, the hook cannot be loaded.

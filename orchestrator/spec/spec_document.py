@@ -83,7 +83,7 @@ def from_text(section: type[Section]) -> BeforeValidator:
 
 
 def as_texts(value: Any) -> Any:
-    """The names of classes and labels as texts: YAML reads 1 as a number; one of them as a list."""
+    """The names of classes and labels as a list of texts: YAML reads 1 as a number."""
     if isinstance(value, Mapping):
         return {str(key): str(entry) for key, entry in value.items()}
     several = value if isinstance(value, list | tuple) else [value]
@@ -158,7 +158,7 @@ def validated(spec: type[Spec], document: Mapping[str, Any], what: str, sections
 
 
 def yaml_value(text: str, where: str) -> Any:
-    """What a YAML text says; SpecError begins with `where`."""
+    """The value of a YAML text; SpecError begins with `where`."""
     try:
         value = read_yaml(text)
         refuse_unstorable(value)
