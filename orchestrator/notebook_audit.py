@@ -448,22 +448,16 @@ def audit(  # noqa: PLR0913 - keys of a specification
     return _run(prepared, settings, progress=progress, in_memory=loaded is not None)
 
 
-def _for_a_caller(settings: Settings) -> Settings:
-    """The settings within somebody's own process.
-
-    A long batch must not end it, and a new process would run its script again.
-    """
-    processes = settings.host_processes or 0
-    return replace(settings, item_deadline=math.inf, host_processes=processes)
-
-
 _TOO_MANY = "more items failed than the tolerance allows; see summary.failures"
 
 
 def _run(
     prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
 ) -> "AuditResult":
-    settings = _for_a_caller(settings)
+    # a long batch must not end the caller's process, and a new process would run its script again
+    settings = replace(
+        settings, item_deadline=math.inf, host_processes=settings.host_processes or 0
+    )
     with _store(settings.database_url) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards, place=prepared.place)
         rows, name = prepared.plan.dataset.rows, prepared.plan.name

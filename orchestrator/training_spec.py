@@ -260,10 +260,6 @@ def _one_device(name: str) -> str:
     return name
 
 
-def _no_stages(value: Any) -> Any:
-    return None if value == "none" else value
-
-
 class TrainingSpec(Section):
     """One training, as a person writes it."""
 
@@ -297,7 +293,9 @@ class TrainingSpec(Section):
         "bfloat16 there too",
     )
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
-    stages: Annotated[StagesSection | None, BeforeValidator(_no_stages)] = StagesSection()
+    stages: Annotated[
+        StagesSection | None, BeforeValidator(lambda value: None if value == "none" else value)
+    ] = StagesSection()
     optimisation: OptimisationSection = OptimisationSection()
     explainer: Annotated[ExplainerSection, from_text(ExplainerSection)] = ExplainerSection()
 

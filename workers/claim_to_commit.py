@@ -73,10 +73,6 @@ def _never() -> bool:
     return False
 
 
-def _ignore(_: Claim) -> None:
-    pass
-
-
 @dataclass(kw_only=True, slots=True)
 class Workbench:
     """What a process needs to work on shards."""
@@ -104,7 +100,7 @@ class Workbench:
         shard_index: int | None = None,
         *,
         revoked: Callable[[], bool] = _never,
-        on_claim: Callable[[Claim], None] = _ignore,
+        on_claim: Callable[[Claim], None] = lambda _: None,
     ) -> End:
         """Claim a shard (any, or this one), explain and save it; several threads may call this.
 

@@ -99,7 +99,11 @@ class FairTurns:
             name: self._credit.get(name, 0.0) + lack / total for name, lack in lacking.items()
         }
         chosen = max(gained, key=lambda name: gained[name])
-        here = {name: credit for name, credit in gained.items() if self._is_loaded(name)}
+        here = {
+            name: credit
+            for name, credit in gained.items()
+            if (plan := self._plans.get(name)) is not None and self.loaded(plan)
+        }
         if here and chosen not in here and self._stayed < _STAY:
             chosen = max(here, key=lambda name: here[name])
             self._stayed += 1
@@ -108,7 +112,3 @@ class FairTurns:
         gained[chosen] -= 1.0
         self._credit = gained
         return chosen
-
-    def _is_loaded(self, run_id: str) -> bool:
-        plan = self._plans.get(run_id)
-        return plan is not None and self.loaded(plan)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
@@ -110,6 +111,7 @@ def supervise(
     every child that died, to free what it held.
     """
     places = [_Place(options=options) for options in crew]
+    work = work or partial(run_worker, supervised=True)
     with _signals() as received:
         stops = 0
         while True:
@@ -118,7 +120,7 @@ def supervise(
                 _pass_on(places, number, kill=stops > 1)
             for place in places:
                 _collect_dead(place, on_death or (lambda pid: None), stopping=stops > 0)
-                _fill(place, settings, work or _worker, stopping=stops > 0)
+                _fill(place, settings, work, stopping=stops > 0)
             running = [place.process for place in places if place.process is not None]
             if stops and not running:
                 missed = any(map(_misses_a_server, places))
@@ -220,10 +222,6 @@ def _report_death(place: _Place, stopping: bool) -> bool:
 
 def _misses_a_server(place: _Place) -> bool:
     return place.options.until_idle is not None and place.status == EXIT_AWAY
-
-
-def _worker(settings: Settings, options: WorkerOptions) -> int:
-    return run_worker(settings, options, supervised=True)
 
 
 def _child(settings: Settings, options: WorkerOptions, work: Work) -> None:

@@ -118,7 +118,9 @@ def explain(  # noqa: PLR0913 - the options of a command line
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
     blend, long = {"alpha": alpha, "solid": solid}, long | _floors(threshold, method)
     spec = MethodSpec(name=method, params={**params, **({"at": at} if at else {})})
-    if text is not None or _is_two_towers(model):
+    from transexplain.extras.towers.two_towers import holds_two_towers
+
+    if text is not None or holds_two_towers(model):
         _refuse_classifiers_options(method, second, long)
         return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
     if (language := _language_model(model, device)) is not None:
@@ -130,12 +132,6 @@ def explain(  # noqa: PLR0913 - the options of a command line
     attributions = te.explain(loaded, [content], spec, target or ["predicted"], **long)
     _print_answer(loaded, content, attributions, long, form)
     return show(content, attributions, form, output, palette=palette, blend=blend)
-
-
-def _is_two_towers(source: str) -> bool:
-    from transexplain.extras.towers.two_towers import holds_two_towers
-
-    return holds_two_towers(source)
 
 
 def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line

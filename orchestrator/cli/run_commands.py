@@ -562,7 +562,7 @@ def import_(  # noqa: PLR0913 - the options of a command line
     groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
     request = ImportRequest(
         columns=_columns(column),
-        classes=_split_names(classes),
+        classes=tuple(map(str.strip, classes.split(","))) if classes else (),
         method=method_name,
         unit=unit,
     )
@@ -575,11 +575,6 @@ def import_(  # noqa: PLR0913 - the options of a command line
         run_id = runs.create(store, prepared.plan, prepared.shards, before)
         work = worked_on(opt.local_executor(settings, processes), store, run_id)
         work_and_report(store, run_id, work, report_dir, output)
-
-
-def _split_names(names: str | None) -> tuple[str, ...]:
-    """Names between commas."""
-    return tuple(name.strip() for name in names.split(",")) if names else ()
 
 
 def _columns(pairs: list[str] | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -239,7 +239,16 @@ def status(
         notes = _notes(store, listed[0].id if run_id else None)
     if json_:
         pairs = zip(states, devices, strict=True)
-        documents = [{**asdict(state), "device": _document(times)} for state, times in pairs]
+        documents = [
+            {
+                **asdict(state),
+                "device": {
+                    **together(times).document,
+                    "workers": [device.document for device in times],
+                },
+            }
+            for state, times in pairs
+        ]
         typer.echo(json.dumps(documents, indent=2))
         return
     for state, times in zip(states, devices, strict=True):
@@ -250,10 +259,6 @@ def status(
         typer.echo("no runs yet; `transexplain run --model MODEL --data DATA` makes one")
     for note in notes:
         typer.echo(note)
-
-
-def _document(times: Sequence[DeviceTime]) -> dict[str, Any]:
-    return {**together(times).document, "workers": [device.document for device in times]}
 
 
 def _notes(store: "Database", run_id: str | None) -> list[str]:

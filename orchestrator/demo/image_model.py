@@ -35,7 +35,8 @@ def load_scans(*, held_out: int, seed: int) -> tuple[Scans, Scans]:
 
     source = load_digits()
     grey = np.rint(source.images * (255 / _INK)).astype(np.uint8)
-    large = np.stack([_enlarged(scan) for scan in grey])
+    size, smooth = (SIDE * SCALE, SIDE * SCALE), Image.Resampling.BILINEAR
+    large = np.stack([np.asarray(Image.fromarray(scan).resize(size, smooth)) for scan in grey])
     order = np.random.default_rng(seed).permutation(len(large))
     parts = (order[held_out:], order[:held_out])
     training, audit = (
@@ -53,11 +54,6 @@ def write_folder(scans: Scans, folder: Path) -> None:
         path = target / f"{written[label]:04d}.png"
         Image.fromarray(picture).convert("RGB").save(path)
         written[label] += 1
-
-
-def _enlarged(scan: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    side = SIDE * SCALE
-    return np.asarray(Image.fromarray(scan).resize((side, side), Image.Resampling.BILINEAR))
 
 
 _BATCH, _RATE, _WARMUP = 32, 2e-3, 0.3

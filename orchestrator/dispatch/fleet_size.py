@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transexplain.store import queueing
 from transexplain.store.database import Database
-from transexplain.store.fleet_figures import FigureReader, FleetFigures, RunFigures, SavedShards
+from transexplain.store.fleet_figures import FigureReader, FleetFigures, SavedShards
 from transexplain.types.device_time import NO_WORK
 from transexplain.types.plans import DeviceClass, device_class
 
@@ -66,7 +66,9 @@ def work_left(db: Database, device: DeviceClass | None = None) -> list[WorkLeft]
             cap=caps[run.id],
         )
         for run in figures.runs
-        if run.id in caps and (shards := _open(run)) and _is_for(run, device)
+        if run.id in caps
+        and (shards := run.shards["queued"] + run.shards["running"])
+        and (device is None or device_class(run.device or "cpu") == device)
     ]
 
 
@@ -141,11 +143,3 @@ def _seconds(saved: SavedShards) -> float:
     """The seconds that a worker spent on shards; older versions saved those of computing alone."""
     device = sum(value for name, value in saved.seconds.items() if name != NO_WORK)
     return max(device, saved.shard_seconds.total)
-
-
-def _open(run: RunFigures) -> int:
-    return run.shards["queued"] + run.shards["running"]
-
-
-def _is_for(run: RunFigures, device: DeviceClass | None) -> bool:
-    return device is None or device_class(run.device or "cpu") == device

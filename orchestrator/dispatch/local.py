@@ -137,7 +137,8 @@ def _in_turns(bench: Workbench, run_id: str, reported: "_Reported", waiting: "_W
             elif ends:
                 free = False
             if not in_hand and not free:
-                if not _unfinished(bench.db, run_id):
+                state = runs.progress(bench.db, run_id)
+                if state.state != "running" or not state.states["queued"] + state.states["running"]:
                     break
                 waiting.tell()
                 bench.stop.wait(_POLL)  # others hold the rest; what they lose comes back
@@ -364,9 +365,3 @@ def _child(run_id: str, settings: Settings, threads: int, cells: Cells, processe
 def _finished(db: Database, run_id: str) -> int:
     state = runs.progress(db, run_id)
     return state.items_done + state.items_failed
-
-
-def _unfinished(db: Database, run_id: str) -> bool:
-    """Return whether a shard may still come free: queued, or held by another process."""
-    state = runs.progress(db, run_id)
-    return state.state == "running" and bool(state.states["queued"] + state.states["running"])

@@ -81,7 +81,8 @@ class RayActors:
     ) -> None:
         """Work as `Executor.work` does; ConfigurationError where the cluster has no such device."""
         plan = runs.get(db, run_id).plan
-        settings = replace(self._wanted.settings, database_url=_for_elsewhere(db))
+        url = db.url if db.path is None else f"sqlite:///{db.path.absolute()}"
+        settings = replace(self._wanted.settings, database_url=url)
         with _cluster(str(self._wanted.address)) as ray:
             actors = _begin(ray, plan, settings, run_id, self._count(ray, db, run_id, plan))
             _Watch(ray, db, run_id, actors, report).until_over(stop)
@@ -110,11 +111,6 @@ def _resource(plan: AuditPlan) -> str:
         )
     kinds: dict[DeviceClass, str] = {"cpu": "CPU", "gpu": "GPU"}
     return kinds[device_class(plan.model.device)]
-
-
-def _for_elsewhere(db: Database) -> str:
-    """The URL of the store for a process in another folder."""
-    return db.url if db.path is None else f"sqlite:///{db.path.absolute()}"
 
 
 @contextmanager

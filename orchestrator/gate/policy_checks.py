@@ -135,17 +135,13 @@ def limited(summary: Summary, rule: MeasureRule, limit: float) -> list[Limited]:
     if groups is not None:
         rows = groups.counterfactuals if rule.of == "swaps" else groups.outcomes
     order = ("fail", "open", "pass")
-    known = [Limited(row, measure, limit) for row, measure in _measures(rows, rule.names)]
+    known = [
+        Limited(row, measure, limit)
+        for row in rows
+        for measure in row.measures
+        if measure.name in rule.names
+    ]
     return sorted(known, key=lambda entry: (order.index(entry.state), -entry.size))
-
-
-def _measures(
-    rows: Sequence[Counterfactual | Outcome], names: Sequence[MeasureName]
-) -> Iterator[tuple[Counterfactual | Outcome, Measure]]:
-    for row in rows:
-        for measure in row.measures:
-            if measure.name in names:
-                yield row, measure
 
 
 _IMPORTED = "the attributions were imported and the model is not at hand; audit it"
@@ -216,7 +212,8 @@ def checks(policy: Policy, summary: Summary) -> Iterator[Check]:
     if policy.forbid_suppressed:
         yield _suppressed(summary)
     if policy.forbid_gaps:
-        yield _gaps_of(summary)
+        gaps = list(caveats(summary))
+        yield _none_of("forbid_gaps", gaps, "gaps in what the verdict rests on")
     if policy.relevance is not None:
         yield _relevance(summary, policy.relevance)
     if policy.faithfulness is not None and policy.faithfulness.beats_random:
@@ -417,10 +414,6 @@ def _suppressed(summary: Summary) -> Check:
     if summary.groups is None:
         return not_measured("forbid_suppressed", _why_no_groups(summary))
     return _none_of("forbid_suppressed", unjudged(summary), "groups cannot be judged")
-
-
-def _gaps_of(summary: Summary) -> Check:
-    return _none_of("forbid_gaps", list(caveats(summary)), "gaps in what the verdict rests on")
 
 
 def _none_of(rule: str, names: list[str], what: str) -> Check:

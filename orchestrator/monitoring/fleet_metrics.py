@@ -240,7 +240,10 @@ class MetricSamples:
     """The samples of one scrape."""
 
     def __init__(self) -> None:
-        self._families: dict[str, Any] = {name: _family(facts) for name, facts in _FACTS.items()}
+        self._families: dict[str, Any] = {
+            name: _FAMILIES[facts.kind](f"{PREFIX}{name}", facts.about, labels=facts.labels)
+            for name, facts in _FACTS.items()
+        }
 
     def put(self, name: str, value: float, *labels: str) -> None:
         """One sample of a gauge or a counter; `labels` in the table's order."""
@@ -257,10 +260,6 @@ class MetricSamples:
     def families(self, names: Sequence[str] | None = None) -> Iterator[Metric]:
         """Every family, those without samples too, or those of these names."""
         yield from (self._families[name] for name in names or _FACTS)
-
-
-def _family(facts: MetricFacts) -> Any:
-    return _FAMILIES[facts.kind](f"{PREFIX}{facts.name}", facts.about, labels=facts.labels)
 
 
 def _labels(facts: MetricFacts, values: Sequence[str]) -> list[str]:
@@ -340,7 +339,10 @@ class FleetCollector(Collector):
         samples.put("up", 1)
         samples.put("collect_seconds", time.monotonic() - begun)
         if self._broker is not None:
-            _put_messages(samples, self._broker.waiting())
+            waiting = self._broker.waiting()
+            samples.put("broker_up", float(waiting is not None))
+            for queue, messages in (waiting or {}).items():
+                samples.put("queue_messages", messages, queue)
         yield from samples.families()
 
     def _note(self, error: Exception | None) -> None:
@@ -421,12 +423,6 @@ def _put_queues(samples: MetricSamples, figures: FleetFigures, queues: Mapping[s
             counts[queues[run.id], state] += run.shards[state] if run.state == "running" else 0
     for (queue, state), count in sorted(counts.items()):
         samples.put("queue_shards", count, queue, state)
-
-
-def _put_messages(samples: MetricSamples, waiting: Mapping[str, int] | None) -> None:
-    samples.put("broker_up", float(waiting is not None))
-    for queue, messages in (waiting or {}).items():
-        samples.put("queue_messages", messages, queue)
 
 
 def _put_leases(samples: MetricSamples, now: FleetStatus, figures: FleetFigures) -> None:

@@ -110,7 +110,8 @@ def prepare_audit(
         EngineError: the model has an operator without a rule.
     """
     spec = spec.resolved()
-    _check_names(spec)
+    require_local_model(spec.model.source)  # before torch is imported, which is slow
+    facts_of(spec.explained_by.name)
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
     dataset = spec.data.planned(settings)
     groups = group_fields(spec.groups, spec.data, dataset, lexicons)
@@ -144,12 +145,6 @@ def prepare_audit(
         labels=_classes_of_labels(plan, labels),
         place=spec.queue.place,
     )
-
-
-def _check_names(spec: AuditSpec) -> None:
-    """Refuse a model that is not there and an unknown method without torch, which loads slowly."""
-    require_local_model(spec.model.source)
-    facts_of(spec.explained_by.name)
 
 
 def _with_evaluation(

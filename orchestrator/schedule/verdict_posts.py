@@ -131,7 +131,9 @@ def deliver(db: Database) -> list[Delivery]:
     while (delivery := schedules.claim(db, HOLD)) is not None:
         key = (delivery.schedule, delivery.at)
         try:
-            _refuse_too_many(delivery)
+            if delivery.attempts > ATTEMPTS:
+                begun = f"{ATTEMPTS} attempts were begun and not ended"
+                raise WebhookError(f"given up: {begun}", final=True)
             if key not in verdicts:  # the receivers of a verdict come one after the other
                 verdicts = {key: verdict_of(db, delivery.run_id, schedule=key[0], at=key[1])}
             send(delivery.receiver, verdicts[key], _key_of(delivery))
@@ -201,11 +203,6 @@ def _key_of(delivery: Delivery) -> str:
     """The same for every attempt; that of a first receiver is as when there was only one."""
     key = f"{delivery.schedule}/{delivery.at:.3f}"
     return key if delivery.number == 1 else f"{key}/{delivery.number}"
-
-
-def _refuse_too_many(delivery: Delivery) -> None:
-    if delivery.attempts > ATTEMPTS:
-        raise WebhookError(f"given up: {ATTEMPTS} attempts were begun and not ended", final=True)
 
 
 def _again(db: Database, delivery: Delivery, error: TransExplainError) -> None:

@@ -225,7 +225,10 @@ def one_class(request: PageRequest) -> Answer:
             "counted_shards": None if totals is None else totals.shards,
             "counted_all": totals is None or totals.done,
         },
-        {"chart_of": _chart_of_positions, "map_of": _map},
+        {
+            "chart_of": _chart_of_positions,
+            "map_of": lambda heatmap: data_uri(tile(np.asarray(heatmap["grid"]), width=208)),
+        },
     )
 
 
@@ -272,10 +275,6 @@ def _heatmaps(totals: GatheredTotals, name: str) -> list[dict[str, Any]]:
         for target, shape, count, cells in totals.heatmaps(name)
         if count
     ]
-
-
-def _map(heatmap: Mapping[str, Any]) -> str:
-    return data_uri(tile(np.asarray(heatmap["grid"]), width=208))
 
 
 def _targets(words: list[dict[str, Any]]) -> list[str]:

@@ -188,7 +188,10 @@ def _request(desk: LiveDesk, plan: AuditPlan, fields: Fields) -> LiveRequest:
             raise RequestError(422, "Not this method", f"{name[:80]!r} is not there. {reason}")
     return LiveRequest(
         plan=plan,
-        methods=tuple(_spec(name, plan) for name in names or (next(iter(offered)),)),
+        methods=tuple(
+            plan.method if name == plan.method.name else MethodSpec(name=name)
+            for name in names or (next(iter(offered)),)
+        ),
         target=words.get("target", "")[:500] or "predicted",
         text=text,
         picture=picture,
@@ -207,11 +210,6 @@ def _text(fields: Fields, limits: LiveSettings) -> str:
     if len(text.encode("utf-8", "surrogatepass")) > limits.text_bytes:
         raise RequestError(413, "Too large", _limit(limits, is_text=True))
     return text
-
-
-def _spec(name: str, plan: AuditPlan) -> MethodSpec:
-    """With the run's parameters where it is the run's method."""
-    return plan.method if name == plan.method.name else MethodSpec(name=name)
 
 
 class _Given:

@@ -1,6 +1,6 @@
 """The audit specification: one YAML file, every key checked, every unknown key refused."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -313,13 +313,10 @@ class AuditSpec(Section):
 
     def refuse_other_models(self, model: "LoadedModel") -> None:
         """Raise ConfigurationError where an explainer was trained for another model."""
-        for method in self._learned():
-            where = explainer_of(method.params)
-            read_facts(where).refuse(digest=model.ref.digest, source=model.ref.source, where=where)
-
-    def _learned(self) -> Iterator[MethodSpec]:
-        methods = (self.explained_by, *self.evaluation.named)
-        yield from (method for method in methods if method.name == LEARNED)
+        for method in (self.explained_by, *self.evaluation.named):
+            if method.name == LEARNED:
+                where, ref = explainer_of(method.params), model.ref
+                read_facts(where).refuse(digest=ref.digest, source=ref.source, where=where)
 
 
 #: the sections by their key, with those within behind a point

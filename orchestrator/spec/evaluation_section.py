@@ -190,7 +190,11 @@ class EvaluationSection(Section):
             return None
         method = EvaluatedMethod(label=plan.method.name, method=plan.method)
         methods = self._methods(plan) if self.methods else (method, *_floor([method]))
-        evaluable = [target for target in plan.targets if _is_evaluable(target)]
+        evaluable = [
+            target
+            for target in plan.targets
+            if target in ("predicted", "label") or target.startswith("class:")
+        ]
         return EvaluationPlan(
             methods=methods,
             metrics=metrics,
@@ -219,10 +223,12 @@ class EvaluationSection(Section):
         return replace(method, draws=next(draws, None) or DRAWS)
 
     def _methods(self, plan: AuditPlan) -> tuple[EvaluatedMethod, ...]:
-        if self.methods == "all" or not self.methods:
-            methods = list(_every_method(plan) if self.methods else _usual_methods())
-        else:
+        if self.methods == "all":
+            methods = list(_every_method(plan))
+        elif self.methods:
             methods = [method.planned for method in self.methods]
+        else:
+            methods = [EvaluatedMethod(label=name, method=MethodSpec(name=name)) for name in USUAL]
         _check_labels("methods", [method.label for method in methods])
         for method in methods:
             if method.label in (ORACLE, PREDICTION):
@@ -245,7 +251,12 @@ class EvaluationSection(Section):
 
     def _usual_metrics(self, names: Sequence[str]) -> tuple[MetricSpec, ...]:
         return tuple(
-            self._metric(MetricSection(name=name, items=_usual_items(name))) for name in names
+            self._metric(
+                MetricSection(
+                    name=name, items=FEW_ITEMS if metric_facts(name).kind == "model" else None
+                )
+            )
+            for name in names
         )
 
     def _metric(self, metric: MetricSection) -> MetricSpec:
@@ -303,10 +314,6 @@ def _try(
             pass
 
 
-def _is_evaluable(target: str) -> bool:
-    return target in ("predicted", "label") or target.startswith("class:")
-
-
 def _check_labels(key: str, labels: Sequence[str]) -> None:
     twice = {label for label in labels if labels.count(label) > 1}
     if twice:
@@ -320,11 +327,6 @@ def _floor(methods: Sequence[EvaluatedMethod]) -> list[EvaluatedMethod]:
     if any(method.label == RANDOM for method in methods):
         return []
     return [EvaluatedMethod(label=RANDOM, method=MethodSpec(name=RANDOM))]
-
-
-def _usual_methods() -> Iterator[EvaluatedMethod]:
-    for name in USUAL:
-        yield EvaluatedMethod(label=name, method=MethodSpec(name=name))
 
 
 def _every_method(plan: AuditPlan) -> Iterator[EvaluatedMethod]:
@@ -356,10 +358,6 @@ def _misfit(metric: str, plan: AuditPlan) -> str:
             "column with data.evidence"
         )
     return ""
-
-
-def _usual_items(metric: str) -> int | None:
-    return FEW_ITEMS if metric_facts(metric).kind == "model" else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

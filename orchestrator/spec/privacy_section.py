@@ -1,6 +1,5 @@
 """The section `redact`, and the treatment of texts before they are stored."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -79,8 +78,5 @@ def private(plan: AuditPlan) -> AuditPlan:
     if plan.privacy is None or plan.check is None:
         return plan
     listed = {name for group in plan.groups for name in (*group.terms, *group.entities.values())}
-    return replace(plan, check=replace(plan.check, counts=_only(plan.check.counts, listed)))
-
-
-def _only(counts: Mapping[str, int], listed: set[str]) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if name in listed}
+    counts = {name: count for name, count in plan.check.counts.items() if name in listed}
+    return replace(plan, check=replace(plan.check, counts=counts))
