@@ -132,7 +132,7 @@ class _Gathered:
 
     def draw(self, ends: Iterator[Explained]) -> None:
         """Take of these, which are the next in order, what is missing in the sample."""
-        explained = (one.item for one in ends if one.outcome is not None and one.item is not None)
+        explained = (end.item for end in ends if end.outcome is not None and end.item is not None)
         self.drawn += islice(explained, SENSITIVITY_SAMPLE - len(self.drawn))
 
     @property

@@ -86,13 +86,13 @@ class SwapCheck:
         if item is None or item.text is None or not self._answers:
             return
         words = [one for one in matches if one.group == match.group]
-        partners = {one: self._partner(one, item.content) for one in words}
-        named = {self._lexicons[match.group].is_name(one.entity) for one in words}
-        pronoun = any(one.surface.lower() in WORDS for one in words)
+        partners = {word: self._partner(word, item.content) for word in words}
+        named = {self._lexicons[match.group].is_name(word.entity) for word in words}
+        pronoun = any(word.surface.lower() in WORDS for word in words)
         if any(partners.values()) or (pronoun and len(named) > 1):
             self._consider_together(done, item, partners, match, random)
             return
-        own = [one for one in words if one.entity == match.entity]
+        own = [word for word in words if word.entity == match.entity]
         others = sorted(self._against.get(match.group, set()) - {match.group})
         replacements = [
             found
@@ -115,7 +115,7 @@ class SwapCheck:
         """The groups compared with `group` that have all these words."""
         small = {word.lower() for word in words}
         others = sorted(self._against.get(group, ()))
-        return [one for one in others if small <= self._lexicons[one].terms]
+        return [other for other in others if small <= self._lexicons[other].terms]
 
     def _consider_together(
         self,
@@ -280,7 +280,7 @@ def observation(
         own=own,
         positions=outcome.positions,
         predicted=outcome.predicted,
-        log_odds=tuple(float(one.log_odds(outcome.logits)) for one in answers),
+        log_odds=tuple(float(answer.log_odds(outcome.logits)) for answer in answers),
     )
 
 
@@ -418,7 +418,7 @@ def item_without(item: Item, matches: Sequence[Match]) -> Item:
     """The item, each of whose texts is what `without` leaves of it."""
     left, begin = [], 0
     for text in item.texts:
-        spans = [(one.start - begin, one.end - begin) for one in matches]
+        spans = [(match.start - begin, match.end - begin) for match in matches]
         inside = [(start, end) for start, end in spans if 0 <= start < len(text)]
         left.append(without(text, inside))
         begin = item.second_at or 0
@@ -476,7 +476,7 @@ class CandidateCheck:
         item = done.item
         if item is None or item.text is None or done.outcome is None:
             return
-        groups = {one.group for one in matches}
+        groups = {match.group for match in matches}
         found = pieces(item.text)
         keys = {piece.key for piece in found}
         for number, candidate in enumerate(self._check.candidates):
@@ -497,12 +497,12 @@ class CandidateCheck:
             random = generator("candidate", self._check.seed, item.id)
             surface = text[places[0].start : places[0].end] if places else ""
             name = self._swaps.replacement(candidate.group, surface, random)
-            edits = [(one.start, one.end, name) for one in places if name is not None]
+            edits = [(place.start, place.end, name) for place in places if name is not None]
             return edited_item(item, edits) if edits else None
         places = [one for one in found if is_candidate(one, word)]
         spans = [
-            (one, self._partners.partner(text[one.start : one.end], text[one.end :]))
-            for one in places
+            (place, self._partners.partner(text[place.start : place.end], text[place.end :]))
+            for place in places
         ]
         if not spans:
             return None
@@ -510,7 +510,7 @@ class CandidateCheck:
         if edits:
             return edited_item(item, edits)
         stop = word in TITLES
-        return item_without(item, [_match(one, text, stop) for one in places])
+        return item_without(item, [_match(place, text, stop) for place in places])
 
     @property
     def items(self) -> list[Item]:

@@ -183,8 +183,8 @@ class RegionCheck:
     def __init__(self, plan: AuditPlan) -> None:
         self._answers, self._slice, self._seed = answers_of(plan), plan.slice, 0
         references = references_of(plan.reference, (group.name for group in plan.groups))
-        compared = {name for name, one in references.items() if one.groups}
-        self._groups = compared.union(*(one.groups for one in references.values()))
+        compared = {name for name, reference in references.items() if reference.groups}
+        self._groups = compared.union(*(reference.groups for reference in references.values()))
         self._hidden_items: list[_HiddenItem] = []
 
     def consider(self, done: Explained) -> None:
@@ -192,7 +192,11 @@ class RegionCheck:
         item = done.item
         if item is None or not self._answers or not done.attributions:
             return
-        marked = [(n, one) for n, one in enumerate(item.annotations) if one.group in self._groups]
+        marked = [
+            (n, annotation)
+            for n, annotation in enumerate(item.annotations)
+            if annotation.group in self._groups
+        ]
         if not marked:
             return  # nothing to open a picture for
         features = done.attributions[0].features
@@ -251,7 +255,7 @@ class RegionCheck:
         )
 
     def _log_odds(self, outcome: ItemOutcome) -> tuple[float, ...]:
-        return tuple(float(one.log_odds(outcome.logits)) for one in self._answers)
+        return tuple(float(answer.log_odds(outcome.logits)) for answer in self._answers)
 
 
 def _sides(content: Any) -> tuple[int, int]:

@@ -51,8 +51,14 @@ def explained_pairs(
 
 
 def _pairs(done: Explained, end: Explained) -> list[AttributionPair]:
-    after = {(one.target, one.class_name): one for one in end.attributions}
-    keys = ((one, (same_class(one), one.class_name)) for one in done.attributions)
+    after = {
+        (attribution.target, attribution.class_name): attribution
+        for attribution in end.attributions
+    }
+    keys = (
+        (attribution, (same_class(attribution), attribution.class_name))
+        for attribution in done.attributions
+    )
     return [(one, after[key]) for one, key in keys if key in after]
 
 
@@ -87,17 +93,17 @@ class RandomisedModelCheck:
 
     def measure(self, observer: Observer, alone: Collection[str] = ()) -> RandomisedTotals:
         """Totals of the mentions by either model, over items that both explain."""
-        found = RandomisedTotals()
+        randomised_totals = RandomisedTotals()
         for draw, sampled in enumerate(self._sampled):
             if sampled:
-                self._measure(draw, sampled, found, observer, alone)
-        return found
+                self._measure(draw, sampled, randomised_totals, observer, alone)
+        return randomised_totals
 
     def _measure(
         self,
         draw: int,
         sampled: Sequence[tuple[Explained, Item]],
-        found: RandomisedTotals,
+        randomised_totals: RandomisedTotals,
         observer: Observer,
         alone: Collection[str],
     ) -> None:
@@ -105,19 +111,19 @@ class RandomisedModelCheck:
         try:
             model = randomised_model(self._model, self._seed, draw)
         except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied
-            found.failed += len(sampled)
+            randomised_totals.failed += len(sampled)
             return
         again = explained_pairs(model, self._request, sampled, observer, alone)
         real, random = ShardAggregate(), ShardAggregate()
         for (done, _), pairs in zip(sampled, again, strict=True):
             if len(pairs) < len(done.attributions) or not pairs:
-                found.failed += 1
+                randomised_totals.failed += 1
                 continue
-            found.items += 1
+            randomised_totals.items += 1
             self._mention_counter.of(done, real)
             self._mention_counter.of(with_attributions(done, pairs), random)
-        found.real.merge(real.entities)
-        found.of_draw(draw).merge(random.entities)
+        randomised_totals.real.merge(real.entities)
+        randomised_totals.of_draw(draw).merge(random.entities)
 
 
 #: added to the seed, so that a seed shared with other samples does not give the same items
@@ -150,17 +156,17 @@ class ExactMethodCheck:
         An item on which the exact method fails is counted and leaves the sample. Raises as
         `explain_items`.
         """
-        found = ExactSample()
+        exact_sample = ExactSample()
         sampled = [(done, done.item) for done in self._sampled if done.item is not None]
         again = explained_pairs(self._model, self._request, sampled, observer, alone)
         for (done, _), pairs in zip(sampled, again, strict=True):
             if len(pairs) < len(done.attributions):
-                found.failed += 1
+                exact_sample.failed += 1
                 continue
-            found.items += 1
-            found.agreements += [_agreement(*pair) for pair in pairs]
-            found.mentions += self._mentions(done, pairs)
-        return found
+            exact_sample.items += 1
+            exact_sample.agreements += [_agreement(*pair) for pair in pairs]
+            exact_sample.mentions += self._mentions(done, pairs)
+        return exact_sample
 
     def _mentions(self, done: Explained, pairs: list[AttributionPair]) -> Iterator[PairedMentions]:
         if self._mention_counter is None or done.outcome is None:
@@ -251,7 +257,7 @@ class ShardControls:
         region hidden, are answered in the same batches, by forward passes only. Raises Stopped
         where the observer requested a stop.
         """
-        found = ControlResults()
+        control_results = ControlResults()
         without, other = self._ablations.items, self._swaps.items if self._swaps else []
         tried = self._candidates.items if self._candidates else []
         forward = replace(self._request, method=self._logits_by(), targets=())
@@ -260,17 +266,19 @@ class ShardControls:
         )  # an iterator: pictures are large, so each is made just before its pass
         changed = chain(without, other, tried, pictures)
         ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
-        found.ablations += self._ablations.compared(list(islice(ends, len(without))))
+        control_results.ablations += self._ablations.compared(list(islice(ends, len(without))))
         if self._swaps is not None:
-            found.observations += self._swaps.observations(list(islice(ends, len(other))))
-            found.unpaired.merge(self._swaps.unpaired)
+            control_results.observations += self._swaps.observations(list(islice(ends, len(other))))
+            control_results.unpaired.merge(self._swaps.unpaired)
         if self._candidates is not None:
-            found.candidates += self._candidates.observations(list(islice(ends, len(tried))))
+            control_results.candidates += self._candidates.observations(
+                list(islice(ends, len(tried)))
+            )
         if self._regions is not None:
-            found.regions += self._regions.observations(ends)
+            control_results.regions += self._regions.observations(ends)
         if self._randomised is not None:
-            found.randomised.merge(self._randomised.measure(observer, alone))
-        return found
+            control_results.randomised.merge(self._randomised.measure(observer, alone))
+        return control_results
 
     def _logits_by(self) -> MethodSpec:
         """A method that gives the logits of the audit's own method in one forward pass.

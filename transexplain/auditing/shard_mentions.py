@@ -56,16 +56,16 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
     columns = (tokens.words, tokens.starts, tokens.ends, relevance)
     sums: dict[int, float] = {}
     spans: list[tuple[int, int, int]] = []
-    for word, start, end, value in zip(*(one.tolist() for one in columns), strict=True):
+    for word, start, end, value in zip(*(column.tolist() for column in columns), strict=True):
         if word != NO_WORD:
             sums[word] = sums.get(word, 0.0) + value
             if end > start:
                 spans.append((start, end, word))
     places, sizes = Overlaps(span[:2] for span in spans), sorted(map(abs, sums.values()))
     found: list[float | None] = []
-    for one in mentions:
-        own = {spans[place][2] for place in places.of(one.start, one.end)}
-        found.append(_middle_rank(abs(one.relevance), sizes, [abs(sums[word]) for word in own]))
+    for mention in mentions:
+        own = {spans[place][2] for place in places.of(mention.start, mention.end)}
+        found.append(_middle_rank(abs(mention.relevance), sizes, [abs(sums[word]) for word in own]))
     return found
 
 
@@ -91,7 +91,7 @@ class MentionCounter:
         self._answering = plan.model.head == "span"
         self._sampled = not plan.complete  # whether there are names that no list has
         #: groups whose spellings are counted; none where texts are not stored as they are
-        self._listed = {one.name for one in plan.groups if one.terms and plan.privacy is None}
+        self._listed = {group.name for group in plan.groups if group.terms and plan.privacy is None}
         self._second = matcher_of(plan.second, plan.matching) if plan.second else None
 
     def read(self, many: Sequence[Explained]) -> list[Explained]:
@@ -136,15 +136,15 @@ class MentionCounter:
                 if number == 0:
                     self._count_spellings(present, aggregate)
                 mentions += present
-        groups = {one.group for one in mentions}
+        groups = {mention.group for mention in mentions}
         self._count_answers(done, outcome, groups, mentions, found.matches, aggregate)
         self._count_second(done, outcome, aggregate, found.recognised)
         return found.matches, mentions
 
     def _count_spellings(self, mentions: Sequence[Mention], aggregate: ShardAggregate) -> None:
-        for one in mentions:
-            if one.group in self._listed:
-                aggregate.spellings.add((one.group, one.entity, one.surface))
+        for mention in mentions:
+            if mention.group in self._listed:
+                aggregate.spellings.add((mention.group, mention.entity, mention.surface))
 
     def _text_of(self, done: Explained) -> tuple[str | None, int | None]:
         """The item's text, and where the second text of a pair begins in it.
@@ -176,12 +176,16 @@ class MentionCounter:
         # a template and a cluster may have the same name
         cluster = f"cluster {own}" if own else f"template {template}" if template else ""
         aggregate.gaps.add(done.attributions, groups)
-        listed = {(one.group, one.entity) for one in matches}  # values of a column are no names
-        named = [one for one in mentions if (one.group, one.entity) in listed]
+        listed = {
+            (match.group, match.entity) for match in matches
+        }  # values of a column are no names
+        named = [mention for mention in mentions if (mention.group, mention.entity) in listed]
         counted: list[tuple[ItemOutcome, Sequence[Mention | Match]]] = [(outcome, named)]
         if self._tagging:
             counted = list(_entity_answers(done, outcome, matches))
-            groups = {*groups} - {one.group for one in matches}  # what is named differs by entity
+            groups = {*groups} - {
+                match.group for match in matches
+            }  # what is named differs by entity
         if self._answering and done.agreement is None:
             counted = []  # whether the answer is right is not known
         for answer, of in counted:
@@ -210,8 +214,8 @@ class MentionCounter:
         `of` are its template, cluster and slice.
         """
         template, cluster, slice_ = of
-        named = dict.fromkeys((one.group, one.entity) for one in mentions)
-        log_odds = tuple(one.odds_of(outcome.logits) for one in self._answers)
+        named = dict.fromkeys((mention.group, mention.entity) for mention in mentions)
+        log_odds = tuple(answer.odds_of(outcome.logits) for answer in self._answers)
         return [
             Observation(
                 document=template,
@@ -268,17 +272,17 @@ def _entity_answers(
     """
 
     def named(span: TaggedSpan | Match) -> list[Match]:
-        return [one for one in matches if _overlap(one, span)]
+        return [match for match in matches if _overlap(match, span)]
 
     if done.given is None:
-        for one in matches:
-            kinds = [found.type for found in done.entities if _overlap(found, one)]
+        for match in matches:
+            kinds = [entity.type for entity in done.entities if _overlap(entity, match)]
             yield (
                 replace(outcome, label=None, predicted=label_set(kinds[:1]), logits=()),
-                named(one),
+                named(match),
             )
         return
-    found = {(one.start, one.end): one.type for one in done.entities}
+    found = {(entity.start, entity.end): entity.type for entity in done.entities}
     given = {(one.start, one.end): one for one in done.given}
     for place, span in given.items():
         kind = label_set([found[place]] if place in found else [])

@@ -256,7 +256,7 @@ class Blanked:
         """Widen what is blanked of an item to the words that the model read."""
         found = self.spans.get(item_id)
         if found and text is not None:
-            ranges = [one for one in word_ranges(tokens) if covered(one, found)]
+            ranges = [range_ for range_ in word_ranges(tokens) if covered(range_, found)]
             self.spans[item_id] = found = widened(text, (*found, *ranges))
             self.hidden[item_id] |= {text[start:end].lower() for start, end in found}
 
@@ -348,7 +348,11 @@ def without_texts(
         rename: what becomes of such a name.
     """
     counted = ShardAggregate()
-    texts = [one for one in attributions if not isinstance(one.features, PatchGrid)]
+    texts = [
+        attribution
+        for attribution in attributions
+        if not isinstance(attribution.features, PatchGrid)
+    ]
     if texts and outcomes:
         counted.add(outcomes[0], texts)
     found = {**aggregate, "words": counted.to_json()["words"]}
@@ -422,12 +426,12 @@ class Guard:
         attributions = tuple(self._attributions(result.attributions))
         outcomes = tuple(
             replace(
-                one,
-                text=self.blind.text(one.item_id, one.text),
-                meta=self.blind.meta(one.meta),
-                raw_label=self._raw_label(one.raw_label),
+                outcome,
+                text=self.blind.text(outcome.item_id, outcome.text),
+                meta=self.blind.meta(outcome.meta),
+                raw_label=self._raw_label(outcome.raw_label),
             )
-            for one in result.outcomes
+            for outcome in result.outcomes
         )
         return replace(
             result,
@@ -469,36 +473,46 @@ class Guard:
 
     def _place(self, attributions: Iterable[Attribution]) -> None:
         if isinstance(self.blind, Blanked):
-            for one in attributions:
-                if not isinstance(one.features, PatchGrid):
-                    self.blind.place(one.item_id, one.text, one.features)
+            for attribution in attributions:
+                if not isinstance(attribution.features, PatchGrid):
+                    self.blind.place(attribution.item_id, attribution.text, attribution.features)
 
     def _attributions(self, attributions: Iterable[Attribution]) -> Iterator[Attribution]:
         # targets of one item share their tokens, which the store compares
         last: tuple[str, Sequence[Token], Sequence[Token]] | None = None
-        for one in attributions:
-            features = one.features
+        for attribution in attributions:
+            features = attribution.features
             if not isinstance(features, PatchGrid):
-                if last is None or last[0] != one.item_id or last[1] is not features:
-                    made = self.blind.tokens(one.item_id, one.text, features)
-                    last = (one.item_id, features, made)
-                yield replace(one, features=last[2], text=self.blind.text(one.item_id, one.text))
+                if last is None or last[0] != attribution.item_id or last[1] is not features:
+                    made = self.blind.tokens(attribution.item_id, attribution.text, features)
+                    last = (attribution.item_id, features, made)
+                yield replace(
+                    attribution,
+                    features=last[2],
+                    text=self.blind.text(attribution.item_id, attribution.text),
+                )
             else:
-                yield one
+                yield attribution
 
-    def _failure(self, one: ItemFailure) -> ItemFailure:
-        if one.kind == REDACTION_FAILED:  # this message is ours and quotes no text
-            return one
-        return replace(one, message=self.blind.message(one.message))
+    def _failure(self, item_failure: ItemFailure) -> ItemFailure:
+        if item_failure.kind == REDACTION_FAILED:  # this message is ours and quotes no text
+            return item_failure
+        return replace(item_failure, message=self.blind.message(item_failure.message))
 
-    def _mention(self, one: Mention) -> Mention:
-        entity = self.blind.entity(one.entity) if one.group in self.marked else one.entity
-        surface = self.blind.surface(one.item_id, one.surface, (one.start, one.end))
-        return replace(one, entity=entity, surface=surface)
+    def _mention(self, mention: Mention) -> Mention:
+        entity = (
+            self.blind.entity(mention.entity) if mention.group in self.marked else mention.entity
+        )
+        surface = self.blind.surface(mention.item_id, mention.surface, (mention.start, mention.end))
+        return replace(mention, entity=entity, surface=surface)
 
-    def _score(self, one: MetricScore) -> MetricScore:
-        reason = self.blind.message(one.reason) if one.reason else ""
-        return replace(one, reason=reason, detail=self._detail(one.item_id, one.detail))
+    def _score(self, metric_score: MetricScore) -> MetricScore:
+        reason = self.blind.message(metric_score.reason) if metric_score.reason else ""
+        return replace(
+            metric_score,
+            reason=reason,
+            detail=self._detail(metric_score.item_id, metric_score.detail),
+        )
 
     def _detail(self, item_id: str, detail: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers, the class, and the words as they may be stored; nothing that is unknown here."""
@@ -524,7 +538,7 @@ class Guard:
     def _amounts(self, key: str, amounts: Sequence[float]) -> Sequence[float]:
         """Numbers of words as they may be stored: a rarity in full would name a hashed word."""
         if key == "rarity" and not isinstance(self.blind, Blanked):
-            return [float(round(one)) for one in amounts]
+            return [float(round(amount)) for amount in amounts]
         return amounts
 
 
@@ -539,5 +553,5 @@ def _are_numbers(value: object) -> bool:
 def _marked(plan: AuditPlan) -> frozenset[str]:
     """Groups without terms, but for those of a column, whose entities are the items."""
     return frozenset(
-        one.name for one in plan.groups if not one.terms and not is_whole(plan, one.name)
+        group.name for group in plan.groups if not group.terms and not is_whole(plan, group.name)
     )

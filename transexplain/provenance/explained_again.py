@@ -100,7 +100,7 @@ def _tied_span(
     sums = [_sum(model, one, item) for one in (request, pinned)]
     if None in sums:
         return None
-    best, other = (one for one in sums if one is not None)
+    best, other = (total for total in sums if total is not None)
     if best - other > 2 * tolerance * max(1.0, abs(best), abs(other)):
         return None
     (again,) = explain_again(model, pinned, [(item, None)], observer=Silent())
@@ -110,7 +110,9 @@ def _tied_span(
 def _span(attributions: Sequence[Attribution]) -> tuple[int, int] | None:
     """The characters of the answer that was found, by what is explained of it."""
     found = (
-        explained_characters(one.notes) for one in attributions if one.target.startswith(_FOUND)
+        explained_characters(attribution.notes)
+        for attribution in attributions
+        if attribution.target.startswith(_FOUND)
     )
     return next((one for one in found if one is not None), None)
 
@@ -202,7 +204,9 @@ def differences(
     moved = made.outcome.predicted != outcome.predicted
     if moved and not tied:
         yield f"predicted {made.outcome.predicted!r}, stored {outcome.predicted!r}"
-    again = {(one.target, one.rank): one for one in made.attributions}
+    again = {
+        (attribution.target, attribution.rank): attribution for attribution in made.attributions
+    }
     kept = {(one.target, one.rank): one for one in stored}
     if again.keys() != kept.keys() and (floors is None or not tied):
         yield f"{len(again)} attributions, stored {len(kept)}"
@@ -369,11 +373,13 @@ def _explained_again(
 
 def _read_again(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Explained]:
     for row, _ in rows:
-        for one in read_attributions(plan, Shard(index=0, start=row, stop=row + 1)):
-            if isinstance(one, GivenItem):
-                yield Explained(item=None, outcome=one.outcome, attributions=one.attributions)
+        for attribution in read_attributions(plan, Shard(index=0, start=row, stop=row + 1)):
+            if isinstance(attribution, GivenItem):
+                yield Explained(
+                    item=None, outcome=attribution.outcome, attributions=attribution.attributions
+                )
             else:
-                yield Explained(item=None, failure=one)
+                yield Explained(item=None, failure=attribution)
 
 
 def _compared(
@@ -390,10 +396,10 @@ def _compared(
     faults: list[str] = []
     largest = Largest()
     try:
-        outcomes = {one.item_id: one for one in results.iter_items(db, run_id, item_ids=ids)}
+        outcomes = {item.item_id: item for item in results.iter_items(db, run_id, item_ids=ids)}
         stored: dict[str, list[Attribution]] = {item_id: [] for item_id in ids}
-        for one in results.iter_attributions(db, run_id, item_ids=ids):
-            stored[one.item_id].append(one)
+        for attribution in results.iter_attributions(db, run_id, item_ids=ids):
+            stored[attribution.item_id].append(attribution)
         for item_id, made in zip(ids, again, strict=True):
             outcome = outcomes[item_id]
             assert isinstance(outcome, ItemOutcome)

@@ -114,7 +114,7 @@ def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     found = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
     files = [one["path"] for one in plan["dataset"].get("files", ())]
     lexicons = [one["path"] for one in plan.get("lexicons", ())]
-    explainers = [one["path"] for one in _documents(plan)]
+    explainers = [document["path"] for document in _documents(plan)]
     beside: dict[str, Any] = {"explainers": explainers} if explainers else {}
     if plan.get("recogniser"):
         beside["recogniser"] = plan["recogniser"]["source"]
@@ -145,14 +145,14 @@ def _without_places(part: str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _documents(plan: Mapping[str, Any]) -> list[dict[str, str]]:
     """The plan's explainers, each once, as its other files are written."""
-    return [asdict(one) for one in dict.fromkeys(explainers_in(plan))]
+    return [asdict(fromkey) for fromkey in dict.fromkeys(explainers_in(plan))]
 
 
 def _named(files: Any) -> list[dict[str, str]]:
     """Files by their last name, in the order that they were read in."""
-    named = [{"name": PurePath(one["path"]).name, "sha256": one["sha256"]} for one in files]
-    for entry, one in zip(named, files, strict=True):
-        if state := one.get("state"):  # of a file in an object store, which is not hashed
+    named = [{"name": PurePath(file["path"]).name, "sha256": file["sha256"]} for file in files]
+    for entry, file in zip(named, files, strict=True):
+        if state := file.get("state"):  # of a file in an object store, which is not hashed
             entry["state"] = state
     return named
 
@@ -206,15 +206,15 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
         "state": run.state,
         "created": run.created,
         "finished": run.finished,
-        "seconds": sum(one.seconds or 0.0 for one in shards),
+        "seconds": sum(shard.seconds or 0.0 for shard in shards),
         "workers": workers_of(shards),
         "device": _device(db, run.id),
         "plan_digest": run.plan_digest,
         "places": places_of(run.plan),
         "planned": None if run.environment is None else dict(run.environment),
         "computed": environment,
-        "shards": [_shard(one, environment) for one in shards],
-        "attempts": sum(one.attempt for one in shards),
+        "shards": [_shard(shard, environment) for shard in shards],
+        "attempts": sum(shard.attempt for shard in shards),
         "failures": failure_kinds(db, run.id),
     }
     return Manifest(inputs=inputs_of(run.plan, run.environment), execution=execution)
@@ -223,18 +223,18 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
 def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
     """The software and machines that shards were saved by, each once."""
     found: list[dict[str, Any]] = []
-    for one in shards:
-        made = _surroundings(one)
+    for shard in shards:
+        made = _surroundings(shard)
         if made is not None and made not in found:
             found.append(made)
     return found
 
 
-def _surroundings(one: RecordedShard) -> dict[str, Any] | None:
+def _surroundings(recorded_shard: RecordedShard) -> dict[str, Any] | None:
     """What a shard was saved by; the time of its device is its own, and stands elsewhere."""
-    if one.environment is None:
+    if recorded_shard.environment is None:
         return None
-    return {name: value for name, value in one.environment.items() if name != "device"}
+    return {name: value for name, value in recorded_shard.environment.items() if name != "device"}
 
 
 def _device(db: Database, run_id: str) -> dict[str, Any] | None:
@@ -242,22 +242,22 @@ def _device(db: Database, run_id: str) -> dict[str, Any] | None:
     times = device_times(db, run_id)
     if not times:
         return None
-    return {**together(times).document, "workers": [one.document for one in times]}
+    return {**together(times).document, "workers": [time.document for time in times]}
 
 
-def _shard(one: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
-    found = _surroundings(one)
+def _shard(recorded_shard: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
+    found = _surroundings(recorded_shard)
     made = None if found is None else environment.index(found)
     return {
-        "index": one.index,
-        "start": one.start,
-        "stop": one.stop,
-        "state": one.state,
-        "attempt": one.attempt,
-        "worker": one.worker,
-        "seconds": one.seconds,
-        "explained": one.explained,
-        "failed": one.failed,
-        "digest": one.digest,
+        "index": recorded_shard.index,
+        "start": recorded_shard.start,
+        "stop": recorded_shard.stop,
+        "state": recorded_shard.state,
+        "attempt": recorded_shard.attempt,
+        "worker": recorded_shard.worker,
+        "seconds": recorded_shard.seconds,
+        "explained": recorded_shard.explained,
+        "failed": recorded_shard.failed,
+        "digest": recorded_shard.digest,
         "computed": made,  # place in `computed`
     }

@@ -128,7 +128,7 @@ def signature_text(files: Sequence[AnyPath], run_id: str, signer: "CryptoSigner"
 
     statement = {
         "_type": STATEMENT_TYPE,
-        "subject": [{"name": one.name, "digest": {"sha256": file_digest(one)}} for one in files],
+        "subject": [{"name": file.name, "digest": {"sha256": file_digest(file)}} for file in files],
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "run": run_id,
@@ -199,7 +199,7 @@ def _verified(text: str, key: "SSlibKey", place: Path) -> _Statement:
 
     envelope = _envelope(text)
     if key.keyid not in envelope.signatures:
-        made = ", ".join(one[:16] for one in envelope.signatures) or "none"
+        made = ", ".join(signature[:16] for signature in envelope.signatures) or "none"
         raise _InvalidError(
             f"it was made with another key (id {made}) than that of {place} (id {key.keyid[:16]})"
         )

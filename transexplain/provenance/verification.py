@@ -176,12 +176,12 @@ def _relevance(db: Database, run_id: str) -> Check:
     faults: list[str] = []
     read, closed, last = 0, 0, ""
     try:
-        for one in results.iter_attributions(db, run_id):
-            read, last = read + 1, one.item_id
-            closed += one.ledger is not None
+        for attribution in results.iter_attributions(db, run_id):
+            read, last = read + 1, attribution.item_id
+            closed += attribution.ledger is not None
             faults += [
-                f"item {one.item_id!r}, target {one.target!r}: {text}"
-                for text in _inconsistency(one)
+                f"item {attribution.item_id!r}, target {attribution.target!r}: {text}"
+                for text in _inconsistency(attribution)
             ]
     except (DamagedRowError, ValueError, TypeError, KeyError, IndexError, zlib.error) as error:
         after = f"after item {last!r}" if last else "at the first item"
@@ -190,33 +190,38 @@ def _relevance(db: Database, run_id: str) -> Check:
     return judged("stored relevance", faults, good)
 
 
-def _inconsistency(one: Attribution) -> Iterator[str]:
+def _inconsistency(attribution: Attribution) -> Iterator[str]:
     """The contradictions within one attribution."""
-    if not np.isfinite(one.relevance).all():
+    if not np.isfinite(attribution.relevance).all():
         yield "relevance is not finite"
         return
-    ledger = one.ledger
+    ledger = attribution.ledger
     if ledger is None:
         return
     entries = fsum((ledger.inputs, ledger.special, ledger.embeddings, ledger.biases, ledger.rules))
     room = _FLOAT64 * max(ledger.magnitude, 1e-6)
     if abs(entries - ledger.total) > room:
         yield f"its ledger adds up to {entries:.6g}, the total says {ledger.total:.6g}"
-    if abs(one.logit - ledger.total - ledger.gap) > _FLOAT32 * max(ledger.magnitude, 1e-6):
-        yield f"logit {one.logit:.6g} is not total {ledger.total:.6g} plus gap {ledger.gap:.3g}"
-    summed, booked = _summed(one)
-    room = payload_error(one) + _FLOAT32 * ledger.magnitude
+    if abs(attribution.logit - ledger.total - ledger.gap) > _FLOAT32 * max(ledger.magnitude, 1e-6):
+        yield (
+            f"logit {attribution.logit:.6g} is not total {ledger.total:.6g} plus gap "
+            f"{ledger.gap:.3g}"
+        )
+    summed, booked = _summed(attribution)
+    room = payload_error(attribution) + _FLOAT32 * ledger.magnitude
     if abs(summed - booked) > room:
         yield f"relevance sums to {summed:.6g}, its ledger says {booked:.6g}"
 
 
-def _summed(one: Attribution) -> tuple[float, float]:
+def _summed(attribution: Attribution) -> tuple[float, float]:
     """Relevance over all stored positions, and what the ledger books for them."""
-    assert one.ledger is not None
-    total = float(np.asarray(one.relevance, dtype=np.float64).sum())
-    if isinstance(one.features, PatchGrid) and not one.prefix_relevance:
-        return total, one.ledger.inputs
-    return total + fsum(one.prefix_relevance), one.ledger.inputs + one.ledger.special
+    assert attribution.ledger is not None
+    total = float(np.asarray(attribution.relevance, dtype=np.float64).sum())
+    if isinstance(attribution.features, PatchGrid) and not attribution.prefix_relevance:
+        return total, attribution.ledger.inputs
+    return total + fsum(
+        attribution.prefix_relevance
+    ), attribution.ledger.inputs + attribution.ledger.special
 
 
 def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterator[str]:
@@ -252,22 +257,22 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
     """The words, pictures and predictions of these items, and what storing may have changed."""
     found: dict[str, list[Attribution]] = defaultdict(list)
     room: dict[tuple[str, str], float] = defaultdict(float)
-    for one in results.iter_attributions(db, run_id, item_ids=ids):
-        found[one.item_id].append(one)
-        room[one.target, one.class_name] += _word_error(one)
+    for attribution in results.iter_attributions(db, run_id, item_ids=ids):
+        found[attribution.item_id].append(attribution)
+        room[attribution.target, attribution.class_name] += _word_error(attribution)
     items = results.iter_items(db, run_id, item_ids=ids)
-    outcomes = [one for one in items if isinstance(one, ItemOutcome)]
+    outcomes = [item for item in items if isinstance(item, ItemOutcome)]
     made = ShardAggregate()
-    made.add_all(outcomes, [each for one in outcomes for each in found[one.item_id]])
+    made.add_all(outcomes, [each for outcome in outcomes for each in found[outcome.item_id]])
     return made, room
 
 
-def _word_error(one: Attribution) -> float:
+def _word_error(attribution: Attribution) -> float:
     """The largest error that storing can make in sums over words, or over patches of a picture."""
-    sizes = np.abs(np.asarray(one.relevance, dtype=np.float64)).ravel()
+    sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64)).ravel()
     largest = float(sizes.max(initial=0.0))
-    if not isinstance(one.features, PatchGrid):
-        sizes = sizes[[token.word is not None for token in one.features]]
+    if not isinstance(attribution.features, PatchGrid):
+        sizes = sizes[[token.word is not None for token in attribution.features]]
     return float((OF_ITSELF + _FLOAT32) * sizes.sum() + OF_LARGEST * largest * sizes.size)
 
 
@@ -290,19 +295,19 @@ def _words(saved: ShardAggregate, made: ShardAggregate, room: Room) -> Iterator[
 
 
 def _entities(saved: ShardAggregate) -> Mentioned:
-    found: dict[tuple[str, str, str, str], tuple[int, float]] = {}
+    entities: dict[tuple[str, str, str, str], tuple[int, float]] = {}
     for stratum in saved.entities.strata:
         for row in saved.entities.rows([stratum]):
             key = (row.group, row.entity, stratum.target, stratum.class_name)
-            n, summed = found.get(key, (0, 0.0))
-            found[key] = (n + row.mentions, summed + row.mean * row.mentions)
-    return found
+            n, summed = entities.get(key, (0, 0.0))
+            entities[key] = (n + row.mentions, summed + row.mean * row.mentions)
+    return entities
 
 
 def _mentions(db: Database, run_id: str, ids: list[str]) -> Mentioned:
-    found: dict[tuple[str, str, str, str], tuple[int, float]] = {}
-    for one in results.iter_mentions(db, run_id, item_ids=ids):
-        key = (one.group, one.entity, one.target, one.class_name)
-        n, summed = found.get(key, (0, 0.0))
-        found[key] = (n + 1, summed + one.relevance)
-    return found
+    mentions: dict[tuple[str, str, str, str], tuple[int, float]] = {}
+    for mention in results.iter_mentions(db, run_id, item_ids=ids):
+        key = (mention.group, mention.entity, mention.target, mention.class_name)
+        n, summed = mentions.get(key, (0, 0.0))
+        mentions[key] = (n + 1, summed + mention.relevance)
+    return mentions

@@ -85,11 +85,11 @@ def model_faults(model: ModelRef) -> list[str]:
     Raises ModelLoadError where its source names no model.
     """
     present = present_files(model.source)
-    planned = {one.path for one in model.files}
+    planned = {file.path for file in model.files}
     faults = [
         fault
-        for one in model.files
-        if (fault := fault_of(present.get(one.path), one, f"{one.path} of {model.source}"))
+        for file in model.files
+        if (fault := fault_of(present.get(file.path), file, f"{file.path} of {model.source}"))
     ]
     return faults + [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned)]
 
@@ -158,14 +158,14 @@ def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Ch
         none = "no files: from the data, or of an older version"
         return note(name, f"{unlisted}; the snapshot stands for them" if "data" in name else none)
     faults = [*_same_path(files, request)]
-    faults = faults or [fault for one in files if (fault := _file_fault(one, request))]
-    shown = ", ".join(one.path for one in files[:2]) + (", ..." if len(files) > 2 else "")
+    faults = faults or [fault for file in files if (fault := _file_fault(file, request))]
+    shown = ", ".join(file.path for file in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
 
 
 def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
-    places = [request.explainer_of(one.path) for one in files]
+    places = [request.explainer_of(file.path) for file in files]
     pairs = zip(places, files, strict=True)
     faults = [fault for place, one in pairs if (fault := fault_of(place, one, str(place)))]
     shown = ", ".join(map(str, places))
@@ -176,14 +176,14 @@ def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
 def _same_path(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[str]:
     """Files of different content that would be looked for in one place."""
     first: dict[Path, SourceFile] = {}
-    for one in files:
-        if one.path.startswith(BUILTIN) or is_url(one.path):
+    for file in files:
+        if file.path.startswith(BUILTIN) or is_url(file.path):
             continue
-        place = request.file_of(one.path)
-        other = first.setdefault(place, one)
-        if other.sha256 != one.sha256:
+        place = request.file_of(file.path)
+        other = first.setdefault(place, file)
+        if other.sha256 != file.sha256:
             yield (
-                f"{place} cannot be both {other.path} and {one.path}; keep the folders that "
+                f"{place} cannot be both {other.path} and {file.path}; keep the folders that "
                 "distinguish them below --data-root"
             )
 
@@ -229,7 +229,7 @@ def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
 def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard]) -> Checks:
     """The plan, the number of items in every shard, and every stored byte."""
     yield _plan(run)
-    done = [one for one in shards if one.state == "done"]
+    done = [shard for shard in shards if shard.state == "done"]
     yield from _states(run, shards, done)
     yield _results(db, run.id, done)
     yield from _sink(db, run.id)
@@ -350,11 +350,11 @@ def _shards_of(
 ) -> list[tuple[int, list[str]]]:
     """Some finished shards that hold items of the sample, with the ids of all their items."""
     found = []
-    for one in shards:
-        inside = range(one.start, one.stop)
-        if one.state == "done" and any(row in inside for row, _ in sample):
+    for shard in shards:
+        inside = range(shard.start, shard.stop)
+        if shard.state == "done" and any(row in inside for row, _ in sample):
             ids = [name for _, name in explained_rows(db, run_id, inside)]
-            found.append((one.index, ids))
+            found.append((shard.index, ids))
         if len(found) == _SHARDS:
             break
     return found
@@ -375,7 +375,7 @@ def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
     """Other versions are no fault, but a reason why numbers may differ."""
     if run.environment is None:
         return note("software", "not recorded: the run is of an older version")
-    used = [one.environment for one in shards if one.environment is not None]
+    used = [shard.environment for shard in shards if shard.environment is not None]
     changed = set()
     for there in (run.environment, *used):
         for name, version in there["software"].items():

@@ -23,7 +23,7 @@ _FIRST = ("unreadable", "data", "groups", "evidence", "previous")
 def with_sentences(summary: Summary) -> Summary:
     """`summary` with its headline, its verdict and what was not tested, made of its numbers."""
     names = (*_FIRST, *(name for name in SECTIONS if name not in _FIRST))
-    lines = (one for name in names for one in SECTIONS.load(name).sentences(summary))
+    lines = (sentence for name in names for sentence in SECTIONS.load(name).sentences(summary))
     return replace(
         summary, headline=tuple(lines), verdict=verdict(summary), untested=untested(summary)
     )

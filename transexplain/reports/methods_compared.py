@@ -62,27 +62,29 @@ def comparison_page(
     )
 
 
-def _is_picture(one: Attribution) -> bool:
-    return isinstance(one.features, PatchGrid)
+def _is_picture(attribution: Attribution) -> bool:
+    return isinstance(attribution.features, PatchGrid)
 
 
-def _row(one: Compared, picture: Any | None, palette: str) -> dict[str, Any]:
-    facts = facts_of(one.method)
-    first = one.attributions[0]
+def _row(compared: Compared, picture: Any | None, palette: str) -> dict[str, Any]:
+    facts = facts_of(compared.method)
+    first = compared.attributions[0]
     sensitivity = (
-        sensitivity_between(first, one.attributions[1]) if len(one.attributions) > 1 else None
+        sensitivity_between(first, compared.attributions[1])
+        if len(compared.attributions) > 1
+        else None
     )
     return {
-        "method": one.method,
+        "method": compared.method,
         "source": facts.source,
         "unit": first.unit,
         "at": first.at,
-        "seconds": one.seconds,
+        "seconds": compared.seconds,
         "sensitivity": sensitivity,
         "blind": facts.reads_target == "no",
         "hardly": sensitivity is not None and sensitivity < HARDLY,
-        "notes": _notes(one.attributions),
-        "cells": [_cell(each, picture, palette) for each in one.attributions],
+        "notes": _notes(compared.attributions),
+        "cells": [_cell(each, picture, palette) for each in compared.attributions],
     }
 
 
@@ -93,11 +95,13 @@ def _notes(found: Sequence[Attribution]) -> list[str]:
     return [*dict.fromkeys([*shared, *own])]
 
 
-def _cell(one: Attribution, picture: Any | None, palette: str) -> Markup:
-    if not isinstance(one.features, PatchGrid):
-        return Markup(token_html(one, palette=palette))
+def _cell(attribution: Attribution, picture: Any | None, palette: str) -> Markup:
+    if not isinstance(attribution.features, PatchGrid):
+        return Markup(token_html(attribution, palette=palette))
     if picture is None:
-        return Markup(data_uri(tile(one.relevance, width=_CELL, palette=palette)))
+        return Markup(data_uri(tile(attribution.relevance, width=_CELL, palette=palette)))
     under = resized(picture, smallest=_CELL, largest=_CELL * 2)
-    drawn = overlay(under, one.relevance, box=one.features.box, alpha=0.4, palette=palette)
+    drawn = overlay(
+        under, attribution.relevance, box=attribution.features.box, alpha=0.4, palette=palette
+    )
     return Markup(data_uri(drawn))

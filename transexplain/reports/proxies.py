@@ -74,23 +74,23 @@ def proxies_of(
     if plan.model.modality != "text" or (plan.privacy and plan.privacy.store_text != "full"):
         return []
     return [
-        _of_group(db, run, one, references[one.group], totals)
-        for one in verdicts
-        if one.outcome == "differ"
+        _of_group(db, run, verdict, references[verdict.group], totals)
+        for verdict in verdicts
+        if verdict.outcome == "differ"
     ]
 
 
-def with_proxies(one: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]:
+def with_proxies(group_verdict: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]:
     """The notes of a verdict, with the words that occur together with its group."""
     for proxies in found:
-        if proxies.group == one.group and (named := _worth_naming(proxies.words)):
+        if proxies.group == group_verdict.group and (named := _worth_naming(proxies.words)):
             words = ", ".join(
                 f"{word.word} ({100 * word.own:.0f} % against {100 * word.other:.0f} % of items, "
                 f"{signed(word.difference, 2)} logit)"
                 for word in named
             )
-            return (*one.notes, f"what differs most between their items: {words}")
-    return one.notes
+            return (*group_verdict.notes, f"what differs most between their items: {words}")
+    return group_verdict.notes
 
 
 def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
@@ -101,31 +101,35 @@ def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
 
 
 def _of_group(
-    db: Database, run: AuditRun, one: GroupVerdict, reference: Reference, totals: OutcomeTotals
+    db: Database,
+    run: AuditRun,
+    group_verdict: GroupVerdict,
+    reference: Reference,
+    totals: OutcomeTotals,
 ) -> Proxies:
-    others = set(reference.groups) - {one.group}
-    mine = run_totals.items_of(db, run.id, [one.group], _ITEMS)
+    others = set(reference.groups) - {group_verdict.group}
+    mine = run_totals.items_of(db, run.id, [group_verdict.group], _ITEMS)
     theirs = run_totals.items_of(db, run.id, sorted(others), _ITEMS)
     both = set(mine) & set(theirs)
-    prediction = one.rates.prediction if one.rates else ""
+    prediction = group_verdict.rates.prediction if group_verdict.rates else ""
     sides = [
         _Side(db, run, [i for i in ids if i not in both], prediction) for ids in (mine, theirs)
     ]
-    words = _ranked(sides[0], sides[1], _named(run.plan), _wanted(one))
+    words = _ranked(sides[0], sides[1], _named(run.plan), _wanted(group_verdict))
     return Proxies(
-        group=one.group,
-        reference=one.reference,
+        group=group_verdict.group,
+        reference=group_verdict.reference,
         prediction=prediction,
         items=sides[0].items,
         other_items=sides[1].items,
         words=tuple(words[:_SHOWN]),
-        strata=tuple(_strata(totals, one.group, others)[:_SHOWN]),
+        strata=tuple(_strata(totals, group_verdict.group, others)[:_SHOWN]),
     )
 
 
-def _wanted(one: GroupVerdict) -> float:
+def _wanted(group_verdict: GroupVerdict) -> float:
     """1.0 where the group gets the prediction more often, -1.0 where less often."""
-    return 1.0 if one.rates is None or one.rates.difference > 0 else -1.0
+    return 1.0 if group_verdict.rates is None or group_verdict.rates.difference > 0 else -1.0
 
 
 def _named(plan: AuditPlan) -> set[str]:
@@ -141,21 +145,21 @@ class _Side:
         self.documents: Counter[str] = Counter()
         self.added: defaultdict[str, float] = defaultdict(float)
         target = run.plan.targets[0]
-        for one in iter_attributions(db, run.id, item_ids=ids, target=target):
-            sign = _sign(one, answer, len(run.plan.model.classes))
-            if sign and not isinstance(one.features, PatchGrid):
+        for attribution in iter_attributions(db, run.id, item_ids=ids, target=target):
+            sign = _sign(attribution, answer, len(run.plan.model.classes))
+            if sign and not isinstance(attribution.features, PatchGrid):
                 self.items += 1
                 seen: set[str] = set()
-                for word in one.words():
+                for word in attribution.words():
                     text = word.text.lower()
                     self.added[text] += sign * word.relevance
                     seen.add(text)
                 self.documents.update(seen)
 
 
-def _sign(one: Attribution, answer: str, classes: int) -> int:
+def _sign(attribution: Attribution, answer: str, classes: int) -> int:
     """1 where the answer itself is explained, -1 where it is the other of two classes, else 0."""
-    if one.target.startswith("contrast") or one.class_name == answer:
+    if attribution.target.startswith("contrast") or attribution.class_name == answer:
         return 1
     return -1 if classes == 2 else 0
 

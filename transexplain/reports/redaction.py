@@ -48,24 +48,24 @@ class Redactor:
     rules: Mapping[type, RedactionRules]
     fewest: int  #: items that a row must rest on
 
-    def record(self, one: Record) -> Record | None:
+    def record(self, record: Record) -> Record | None:
         """What is published of a record; None: nothing."""
-        rules = self.rules.get(type(one))
+        rules = self.rules.get(type(record))
         if rules is None:
             raise LookupError(
-                f"{type(one).__name__} has no redaction rules, so it is not published"
+                f"{type(record).__name__} has no redaction rules, so it is not published"
             )
-        if not rules.stands(one, self.fewest):
+        if not rules.stands(record, self.fewest):
             return None
         made: dict[str, Any] = {}
-        for field in fields(one):  # type: ignore[arg-type]
+        for field in fields(record):  # type: ignore[arg-type]
             rule = rules.fields.get(field.name)
             if rule is None:
-                place = f"{type(one).__name__}.{field.name}"
+                place = f"{type(record).__name__}.{field.name}"
                 raise LookupError(f"{place} has no redaction rule, so it is not published")
             if field.init:
-                made[field.name] = rule(getattr(one, field.name), one, self)
-        return type(one)(**made)
+                made[field.name] = rule(getattr(record, field.name), record, self)
+        return type(record)(**made)
 
     def within(self, value: Any) -> Any:
         """What is published of a record, or of a tuple or mapping of records."""

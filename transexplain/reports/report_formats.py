@@ -85,7 +85,7 @@ def schema() -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """A record or a collection of records as JSON holds it; a number that is not finite is None."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -119,7 +119,7 @@ def pieces(summary: Summary) -> Iterator[dict[str, Any]]:
 
 def _shown(summary: Summary) -> list[Section]:
     sections: list[Section] = [SECTIONS.load(name) for name in SECTIONS]
-    return [one for one in sections if one.present(summary)]
+    return [section for section in sections if section.present(summary)]
 
 
 def _names(summary: Summary, shown: Sequence[Section]) -> dict[str, Any]:

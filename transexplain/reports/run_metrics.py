@@ -297,10 +297,10 @@ def _classes(summary: Summary) -> Iterator[RunMetric]:
         of = (view.target, view.class_name)
         yield from _made("class_items", view.items, of=of)
         yield from _made("class_logit", view.mean_logit, view.items, of=of)
-    for one in summary.mixed.classes if summary.mixed else ():
-        of = (one.target, one.class_name)
-        yield from _made("agreement", one.correlation, one.items, of=of)
-        yield from _made("agreement_error", one.error, one.items, of=of)
+    for class_name in summary.mixed.classes if summary.mixed else ():
+        of = (class_name.target, class_name.class_name)
+        yield from _made("agreement", class_name.correlation, class_name.items, of=of)
+        yield from _made("agreement_error", class_name.error, class_name.items, of=of)
 
 
 def _worst(summary: Summary) -> Iterator[RunMetric]:

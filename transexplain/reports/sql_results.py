@@ -56,7 +56,9 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
         "outcome_result": map(_outcome, groups.outcomes if groups else ()),
         "entity_result": _entities(summary, total),
         "class_word": (row for view in summary.classes for row in _words(view)),
-        "run_metric": (asdict(one) for one in run_metrics(summary) if math.isfinite(one.value)),
+        "run_metric": (
+            asdict(metric) for metric in run_metrics(summary) if math.isfinite(metric.value)
+        ),
     }
     return {name: [_finite(row) for row in rows] for name, rows in found.items()}
 
@@ -102,22 +104,22 @@ def _interval(name: str, found: tuple[float, float] | None) -> Row:
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def _verdict(one: GroupVerdict) -> Row:
-    swap, rates = one.counterfactual, one.rates
+def _verdict(group_verdict: GroupVerdict) -> Row:
+    swap, rates = group_verdict.counterfactual, group_verdict.rates
     moved = swap.measure("probability") if swap else None
     own, other = (rates.own.selected, rates.other.selected) if rates else (None, None)
     return {
-        "group_name": one.group,
-        "reference": one.reference,
-        "state": one.state,
-        "mention": one.mention,
-        "outcome": one.outcome,
-        "mention_reasons": "; ".join(one.mention_reasons),
-        "outcome_reasons": "; ".join(one.outcome_reasons),
-        "mention_advice": one.mention_advice,
-        "outcome_advice": one.outcome_advice,
-        "notes": "; ".join(one.notes),
-        "missing": "; ".join(one.missing),
+        "group_name": group_verdict.group,
+        "reference": group_verdict.reference,
+        "state": group_verdict.state,
+        "mention": group_verdict.mention,
+        "outcome": group_verdict.outcome,
+        "mention_reasons": "; ".join(group_verdict.mention_reasons),
+        "outcome_reasons": "; ".join(group_verdict.outcome_reasons),
+        "mention_advice": group_verdict.mention_advice,
+        "outcome_advice": group_verdict.outcome_advice,
+        "notes": "; ".join(group_verdict.notes),
+        "missing": "; ".join(group_verdict.missing),
         **_decided("mention", swap),
         "probability": swap.probability if swap else None,
         **_interval("probability", moved.interval if moved else None),
@@ -168,7 +170,7 @@ def _groups(summary: Summary) -> Iterator[Row]:
     groups = summary.groups
     if groups is None:
         return
-    verdicts: Mapping[str, str] = {one.group: one.state for one in groups.verdicts}
+    verdicts: Mapping[str, str] = {verdict.group: verdict.state for verdict in groups.verdicts}
     for row in groups.rows:
         yield _group(row, ("", ""), verdicts)
     for split in groups.splits:
@@ -217,39 +219,39 @@ def _group(row: GroupStatistic, part: tuple[str, str], verdicts: Mapping[str, st
     }
 
 
-def _swap(one: Counterfactual) -> Row:
+def _swap(counterfactual: Counterfactual) -> Row:
     return {
-        "kind": one.kind,
-        "group_name": one.group,
-        "reference": one.reference,
-        "prediction": one.prediction,
-        "stratum": one.stratum,
-        "documents": one.documents,
-        "clusters": one.clusters,
-        "entities": one.entities,
-        "reference_entities": one.other_entities,
-        "effect": one.effect,
-        "probability": one.probability,
-        "changed_across": one.changed_across,
-        "changed_within": one.changed_within,
-        "shift": one.shift,
-        "noise": one.noise,
-        "per_position": one.per_position,
+        "kind": counterfactual.kind,
+        "group_name": counterfactual.group,
+        "reference": counterfactual.reference,
+        "prediction": counterfactual.prediction,
+        "stratum": counterfactual.stratum,
+        "documents": counterfactual.documents,
+        "clusters": counterfactual.clusters,
+        "entities": counterfactual.entities,
+        "reference_entities": counterfactual.other_entities,
+        "effect": counterfactual.effect,
+        "probability": counterfactual.probability,
+        "changed_across": counterfactual.changed_across,
+        "changed_within": counterfactual.changed_within,
+        "shift": counterfactual.shift,
+        "noise": counterfactual.noise,
+        "per_position": counterfactual.per_position,
     }
 
 
-def _outcome(one: Outcome) -> Row:
+def _outcome(outcome: Outcome) -> Row:
     return {
-        "group_name": one.group,
-        "reference": one.reference,
-        "prediction": one.prediction,
-        "stratum": one.stratum,
-        "favourable": one.favourable,
-        "whole": one.whole,
-        "rate_difference": one.difference,
-        "impact_ratio": one.impact_ratio,
-        **_side("", one.own),
-        **_side("reference_", one.other),
+        "group_name": outcome.group,
+        "reference": outcome.reference,
+        "prediction": outcome.prediction,
+        "stratum": outcome.stratum,
+        "favourable": outcome.favourable,
+        "whole": outcome.whole,
+        "rate_difference": outcome.difference,
+        "impact_ratio": outcome.impact_ratio,
+        **_side("", outcome.own),
+        **_side("reference_", outcome.other),
     }
 
 
@@ -289,13 +291,13 @@ def _entities(summary: Summary, total: ShardAggregate) -> Iterator[Row]:
     if summary.groups is None:
         return
     reported = {
-        (ranking.target, ranking.class_name): {one.entity for one in ranking.entities}
+        (ranking.target, ranking.class_name): {entity.entity for entity in ranking.entities}
         for ranking in summary.groups.rankings
     }
     totals = without_rare(total, summary.groups.rare).entities
     ranked = {
         (ranking.target, ranking.class_name): {
-            one.entity: (place, one) for place, one in enumerate(ranking.entities, 1)
+            entity.entity: (place, entity) for place, entity in enumerate(ranking.entities, 1)
         }
         for ranking in rankings(totals)
     }
@@ -345,9 +347,9 @@ def _words(view: ClassView) -> Iterator[Row]:
     """The words of all lists, each once, with its places in them."""
     lists: Mapping[str, Sequence[WordRow]] = {name: getattr(view, name) for name in _LISTS}
     places = {
-        name: {one.word: place for place, one in enumerate(rows, 1)} for name, rows in lists.items()
+        name: {row.word: place for place, row in enumerate(rows, 1)} for name, rows in lists.items()
     }
-    words = {one.word: one for rows in lists.values() for one in rows}
+    words = {row.word: row for rows in lists.values() for row in rows}
     for word, one in words.items():
         yield {
             "target": view.target,

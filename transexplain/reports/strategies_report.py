@@ -74,37 +74,37 @@ class StrategyReport:
     schema_version: int = SCHEMA_VERSION
 
 
-def headline(found: Strategies, classes: Sequence[str]) -> tuple[Statement, ...]:
+def headline(strategies: Strategies, classes: Sequence[str]) -> tuple[Statement, ...]:
     """The sentences at the top: what looks like a shortcut first."""
-    return tuple(_headline(found, classes))
+    return tuple(_headline(strategies, classes))
 
 
-def _headline(found: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
-    clustered = [one for one in found.classes if one.clusters]
+def _headline(strategies: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
+    clustered = [class_name for class_name in strategies.classes if class_name.clusters]
     for one in clustered:
         for cluster in one.clusters:
             if cluster.suspicions:
-                name = class_phrase(found.target, one.class_name, classes)
-                suspected = suspicion(cluster, found.modality)
+                name = class_phrase(strategies.target, one.class_name, classes)
+                suspected = suspicion(cluster, strategies.modality)
                 lead = f"{name}: cluster {cluster.number} of {len(one.clusters)}"
                 if len(one.clusters) == 1:
                     lead = f"{name}, whose explanations are all alike,"
                 yield Statement(kind="flagged", text=f"{lead} looks like a shortcut. {suspected}")
     if clustered and not any(cluster.suspicions for o in clustered for cluster in o.clusters):
-        where = "one rare word" if found.modality == "text" else "one corner or at one border"
+        where = "one rare word" if strategies.modality == "text" else "one corner or at one border"
         yield Statement(
             kind="clear",
             text=f"No cluster stands out: in none does so much of the evidence lie in {where} that "
             "it looks like a shortcut.",
         )
-    yield from _counts(found, clustered, classes)
+    yield from _counts(strategies, clustered, classes)
 
 
 def _counts(
-    found: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
+    strategies: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
 ) -> Iterator[Statement]:
-    def name(one: ClassStrategies) -> str:
-        return class_phrase(found.target, one.class_name, classes)
+    def name(class_strategies: ClassStrategies) -> str:
+        return class_phrase(strategies.target, class_strategies.class_name, classes)
 
     several = [one for one in clustered if len(one.clusters) > 1]
     if several:
@@ -113,19 +113,25 @@ def _counts(
     alike = [name(one) for one in clustered if len(one.clusters) == 1]
     if alike:
         yield Statement(kind="fact", text=f"One strategy each: {named(alike)}.")
-    few = [f"{name(one)} ({one.sampled})" for one in found.classes if not one.clusters]
+    few = [
+        f"{name(class_name)} ({class_name.sampled})"
+        for class_name in strategies.classes
+        if not class_name.clusters
+    ]
     if few:
         yield Statement(kind="unknown", text=f"Too few items to be clustered: {named(few)}.")
-    drawn = [one for one in found.classes if one.sampled < one.items]
+    drawn = [
+        class_name for class_name in strategies.classes if class_name.sampled < class_name.items
+    ]
     if drawn:
         yield Statement(
             kind="fact",
-            text=f"Sampled with seed {found.seed}, at most {found.sample:,} of a class: "
+            text=f"Sampled with seed {strategies.seed}, at most {strategies.sample:,} of a class: "
             + named([f"{name(one)} {one.sampled:,} of {one.items:,}" for one in drawn])
             + ".",
         )
-    if found.omitted:
-        count = f"{found.omitted} rarer {'class' if found.omitted == 1 else 'classes'}"
+    if strategies.omitted:
+        count = f"{strategies.omitted} rarer {'class' if strategies.omitted == 1 else 'classes'}"
         yield Statement(kind="fact", text=f"{count} not clustered; name one with --class.")
 
 
@@ -164,18 +170,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
-def notes(found: Strategies) -> tuple[str, ...]:
+def notes(strategies: Strategies) -> tuple[str, ...]:
     """One paragraph each on what was done and what it rests on."""
-    return tuple(_notes(found))
+    return tuple(_notes(strategies))
 
 
-def _notes(found: Strategies) -> Iterator[str]:
+def _notes(strategies: Strategies) -> Iterator[str]:
     yield (
         "Spectral relevance analysis (Lapuschkin et al. 2019): the explanations of each class are "
         "clustered, not its items, so a cluster is a way in which the model decides. No region and "
         "no word is named beforehand."
     )
-    if found.modality == "image":
+    if strategies.modality == "image":
         yield (
             f"Each heatmap is pooled to at most {CELLS} x {CELLS} cells and divided by its sum of "
             "|relevance|; signs are kept."
@@ -198,7 +204,7 @@ def _notes(found: Strategies) -> Iterator[str]:
         f"1 is the same, 0 is chance; a split below {STABLE:g} is not kept. Places in the picture "
         "are t-SNE: neighbours mean something, distances between clusters little."
     )
-    yield from _shortcuts(found)
+    yield from _shortcuts(strategies)
     yield (
         "The clusters were made from the same relevance that they are compared by, so p says only "
         "that few items do not explain a difference. What makes a cluster stand out is its size, "
@@ -207,8 +213,8 @@ def _notes(found: Strategies) -> Iterator[str]:
     )
 
 
-def _shortcuts(found: Strategies) -> Iterator[str]:
-    if found.modality == "image":
+def _shortcuts(strategies: Strategies) -> Iterator[str]:
+    if strategies.modality == "image":
         sides = "in one corner (a quarter of each side) or at one border (an eighth of a side)"
         yield (
             f"A cluster of at least {shortcuts.FEWEST} pictures stands out where at least "
@@ -233,15 +239,15 @@ def _shortcuts(found: Strategies) -> Iterator[str]:
 EXEMPLARS = {"image": 6, "text": 4}  #: of a cluster, the most typical ones
 
 
-def strategy_report(db: Database, found: Strategies) -> StrategyReport:
+def strategy_report(db: Database, strategies: Strategies) -> StrategyReport:
     """Read the exemplars and put everything into words.
 
     Raises ConfigurationError where the run is gone.
     """
-    run = runs.get(db, found.run_id)
+    run = runs.get(db, strategies.run_id)
     plan = run.plan
     return StrategyReport(
-        headline=headline(found, plan.model.classes),
+        headline=headline(strategies, plan.model.classes),
         explored=Explored(
             name=plan.name,
             version=__version__,
@@ -256,47 +262,47 @@ def strategy_report(db: Database, found: Strategies) -> StrategyReport:
             created=run.created,
             finished=run.finished,
         ),
-        strategies=found,
-        exemplars=_exemplars(db, found),
-        notes=notes(found),
+        strategies=strategies,
+        exemplars=_exemplars(db, strategies),
+        notes=notes(strategies),
     )
 
 
-def _exemplars(db: Database, found: Strategies) -> Mapping[str, Mapping[str, GalleryItem]]:
-    count = EXEMPLARS.get(found.modality, EXEMPLARS["text"])
+def _exemplars(db: Database, strategies: Strategies) -> Mapping[str, Mapping[str, GalleryItem]]:
+    count = EXEMPLARS.get(strategies.modality, EXEMPLARS["text"])
     chosen = {
         one.class_name: {name for cluster in one.clusters for name in cluster.item_ids[:count]}
-        for one in found.classes
+        for one in strategies.classes
     }
-    outcomes = outcomes_of(db, found.run_id, set().union(*chosen.values()))
+    outcomes = outcomes_of(db, strategies.run_id, set().union(*chosen.values()))
     return {
         class_name: {
-            one.item_id: _item(one, outcomes[one.item_id])
-            for one in results.iter_attributions(
-                db, found.run_id, item_ids=sorted(ids), target=found.target
+            attribution.item_id: _item(attribution, outcomes[attribution.item_id])
+            for attribution in results.iter_attributions(
+                db, strategies.run_id, item_ids=sorted(ids), target=strategies.target
             )
-            if one.class_name == class_name and one.item_id in outcomes
+            if attribution.class_name == class_name and attribution.item_id in outcomes
         }
         for class_name, ids in chosen.items()
     }
 
 
-def _item(one: Attribution, outcome: ItemOutcome) -> GalleryItem:
-    is_picture = isinstance(one.features, PatchGrid)
-    text, words = ("", ()) if is_picture else spans_of(one)
+def _item(attribution: Attribution, outcome: ItemOutcome) -> GalleryItem:
+    is_picture = isinstance(attribution.features, PatchGrid)
+    text, words = ("", ()) if is_picture else spans_of(attribution)
     end = max((word.end for word in words), default=0)
     shown = tuple(word for word in words if word.end <= CHARACTERS)
     explanation = Explanation(
-        target=one.target,
-        class_name=one.class_name,
-        logit=one.logit,
+        target=attribution.target,
+        class_name=attribution.class_name,
+        logit=attribution.logit,
         largest=largest(words),
         words=shown,
-        grid=grid_of(one.relevance) if is_picture else None,
-        box=one.features.box if isinstance(one.features, PatchGrid) else None,
+        grid=grid_of(attribution.relevance) if is_picture else None,
+        box=attribution.features.box if isinstance(attribution.features, PatchGrid) else None,
     )
     return GalleryItem(
-        item_id=one.item_id,
+        item_id=attribution.item_id,
         reason="strong",
         label=outcome.label,
         predicted=outcome.predicted,
@@ -307,7 +313,7 @@ def _item(one: Attribution, outcome: ItemOutcome) -> GalleryItem:
         source=outcome.source,
         explanations=(explanation,),
         more=0,
-        second_at=None if one.text is None else one.second_at,
+        second_at=None if attribution.text is None else attribution.second_at,
     )
 
 
@@ -355,18 +361,18 @@ def colour(number: int) -> str:
     return stroke(number - 1).colour
 
 
-def spectrum(one: ClassStrategies) -> Markup:
+def spectrum(class_strategies: ClassStrategies) -> Markup:
     """The smallest eigenvalues of the class's Laplacian, and those of one cluster."""
-    x = tuple(float(place) for place in range(1, len(one.eigenvalues) + 1))
-    found = Series(x=x, y=one.eigenvalues, stroke=stroke(0))
-    chance = Series(x=x, y=one.chance, stroke=stroke(0, "random"))
-    return Markup(lines([found, chance], x_title="number", y_title="eigenvalue"))
+    x = tuple(float(place) for place in range(1, len(class_strategies.eigenvalues) + 1))
+    series = Series(x=x, y=class_strategies.eigenvalues, stroke=stroke(0))
+    chance = Series(x=x, y=class_strategies.chance, stroke=stroke(0, "random"))
+    return Markup(lines([series, chance], x_title="number", y_title="eigenvalue"))
 
 
 def render(report: StrategyReport) -> str:
     """One self-contained HTML page; pictures that can be read are embedded."""
     found = report.strategies
-    clusters = [cluster for one in found.classes for cluster in one.clusters]
+    clusters = [cluster for class_name in found.classes for cluster in class_name.clusters]
     return page("strategies.html.j2", **_names(report), r=report, clusters=clusters)
 
 
@@ -403,16 +409,18 @@ def _names(report: StrategyReport) -> dict[str, Any]:
 
 
 def _drawn_exemplars(
-    report: StrategyReport, one: ClassStrategies, cluster: Cluster
+    report: StrategyReport, class_strategies: ClassStrategies, cluster: Cluster
 ) -> list[GalleryItem]:
-    held = report.exemplars.get(one.class_name, {})
+    held = report.exemplars.get(class_strategies.class_name, {})
     count = EXEMPLARS.get(report.strategies.modality, EXEMPLARS["text"])
     return [held[name] for name in cluster.item_ids[:count] if name in held]
 
 
-def _scale(one: ClassStrategies) -> float:
+def _scale(class_strategies: ClassStrategies) -> float:
     """The largest |mean| of a cell in any cluster of the class."""
-    grids = [np.asarray(cluster.heatmap) for cluster in one.clusters if cluster.heatmap]
+    grids = [
+        np.asarray(cluster.heatmap) for cluster in class_strategies.clusters if cluster.heatmap
+    ]
     return max((float(np.abs(grid).max()) for grid in grids), default=0.0)
 
 

@@ -81,7 +81,7 @@ def choose(found: Survey, size: int) -> dict[str, Reason]:
     chosen: dict[str, Reason] = {}
     for places in (-(-size // 3), size):  # a third each, then whatever is left
         for reason, ids in lists:
-            fresh = [one for one in ids if one not in chosen]
+            fresh = [key for key in ids if key not in chosen]
             taken = sum(1 for other in chosen.values() if other == reason)
             for one in fresh[: max(0, min(places - taken, size - len(chosen)))]:
                 chosen[one] = reason

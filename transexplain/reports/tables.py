@@ -36,9 +36,9 @@ def write_csv(
     become the replacement character.
     """
     writer = csv.writer(file, lineterminator=line_end)
-    writer.writerow([_csv_cell(one.title) for one in columns])
+    writer.writerow([_csv_cell(column.title) for column in columns])
     for row in rows:
-        writer.writerow([_csv_cell(one.cell(row)) for one in columns])
+        writer.writerow([_csv_cell(column.cell(row)) for column in columns])
 
 
 def _csv_cell(cell: Any) -> Any:
@@ -62,10 +62,10 @@ def markdown_table(
         most: rows that are shown; None: all.
         longest: characters of a cell; None: any number.
     """
-    yield f"| {' | '.join(one.title for one in columns)} |"
-    yield f"|{''.join('---:|' if one.right else '---|' for one in columns)}"
+    yield f"| {' | '.join(column.title for column in columns)} |"
+    yield f"|{''.join('---:|' if column.right else '---|' for column in columns)}"
     for row in islice(rows, most):
-        yield f"| {' | '.join(markdown_cell(one.cell(row), longest) for one in columns)} |"
+        yield f"| {' | '.join(markdown_cell(column.cell(row), longest) for column in columns)} |"
 
 
 def markdown_cell(text: str, longest: int | None = None) -> str:
@@ -85,7 +85,7 @@ def headings(*titles: Heading) -> Markup:
         titles: of the columns; with its CSS classes, such as `num`, as a pair. None: no such
             column; "": one whose cells speak for themselves.
     """
-    cells = "".join(_heading(one) for one in titles if one is not None)
+    cells = "".join(_heading(title) for title in titles if title is not None)
     return Markup(f"<thead><tr>{cells}</tr></thead>")
 
 
@@ -148,7 +148,7 @@ def _found_ways(record: type) -> Iterator[tuple[str, Way]]:
 
 def _given(hint: Any) -> Any:
     """The type of what may be missing."""
-    kept = [one for one in get_args(hint) if one is not NoneType]
+    kept = [argument for argument in get_args(hint) if argument is not NoneType]
     return kept[0] if NoneType in get_args(hint) and len(kept) == 1 else hint
 
 

@@ -27,7 +27,7 @@ class _Of(Struct, forbid_unknown_fields=True):
 
 def _check_size(sums: Iterable[int]) -> None:
     """Raise ValueError for a sum that no float can hold."""
-    if any(abs(one) > _LARGEST for one in sums):
+    if any(abs(total) > _LARGEST for total in sums):
         raise ValueError("a sum beyond 2**1000")
 
 

@@ -76,16 +76,16 @@ class _Pool:
     def of(cls, words: Iterable[WordTotal], listed: Collection[str]) -> "_Pool":
         """Those of `words` that have a letter and are not listed."""
         kept = sorted(
-            (one.documents, one.relevance / one.mentions)
-            for one in words
-            if any(map(str.isalpha, one.word)) and one.word.casefold() not in listed
+            (word.documents, word.relevance / word.mentions)
+            for word in words
+            if any(map(str.isalpha, word.word)) and word.word.casefold() not in listed
         )
         table = np.array(kept, dtype=np.float64).reshape(-1, 2)
         return cls(table[:, 0], table[:, 1])
 
     def matched(self, entities: Sequence[EntityRow]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """For each entity the first of its words, and the one after the last."""
-        documents = np.array([one.documents for one in entities], dtype=np.float64)
+        documents = np.array([entity.documents for entity in entities], dtype=np.float64)
         first = np.searchsorted(self.documents, documents / _FACTOR, side="left")
         last = np.searchsorted(self.documents, documents * _FACTOR, side="right")
         return first, last
@@ -104,7 +104,7 @@ def background(entities: Sequence[EntityRow], pool: _Pool) -> Background | None:
     if np.count_nonzero(able) < MIN_ENTITIES:
         return None
     first, last = first[able], last[able]
-    own = np.array([one.mean for one in entities])[able]
+    own = np.array([entity.mean for entity in entities])[able]
     sums = np.concatenate([[0.0], np.cumsum(pool.means)])
     expected = (sums[last] - sums[first]) / (last - first)
     mean, gaps = float(expected.mean()), own - expected

@@ -175,8 +175,10 @@ class SeenTotals:
 
     def add(self, attributions: Sequence[Attribution]) -> None:
         """Count attributions; raises ValueError where a logit is not finite."""
-        keys, kinds = numbered([(one.target, one.class_name) for one in attributions])
-        logits = np.array([one.logit for one in attributions], dtype=np.float64)
+        keys, kinds = numbered(
+            [(attribution.target, attribution.class_name) for attribution in attributions]
+        )
+        logits = np.array([attribution.logit for attribution in attributions], dtype=np.float64)
         wrong = np.flatnonzero(~np.isfinite(logits))
         if len(wrong):
             name = attributions[wrong[0]].item_id
@@ -184,8 +186,8 @@ class SeenTotals:
         counts = np.bincount(kinds, minlength=len(keys)).tolist()
         for key, *row in zip(keys, counts, exact_sums(logits, kinds, len(keys)), strict=True):
             self._sums.add(key, row)
-        self.input_layers.update(one.at for one in attributions)
-        self.units.update(one.unit for one in attributions)
+        self.input_layers.update(attribution.at for attribution in attributions)
+        self.units.update(attribution.unit for attribution in attributions)
 
     @property
     def count(self) -> Counter[ClassKey]:
@@ -245,7 +247,11 @@ class GapTotals:
 
         Raises ValueError where a gap is not finite.
         """
-        gaps = [one.ledger.relative_gap for one in attributions if one.ledger is not None]
+        gaps = [
+            attribution.ledger.relative_gap
+            for attribution in attributions
+            if attribution.ledger is not None
+        ]
         if not all(map(isfinite, gaps)):
             raise ValueError("the gap of a ledger is not finite")
         if gaps:

@@ -154,7 +154,10 @@ def counterfactual_table(
 
 def observations_to_json(observations: Iterable[Observation]) -> list[dict[str, Any]]:
     """As JSON holds them, in one order whatever they came in."""
-    return [{**asdict(one), "log_odds": list(one.log_odds)} for one in sorted(observations)]
+    return [
+        {**asdict(observation), "log_odds": list(observation.log_odds)}
+        for observation in sorted(observations)
+    ]
 
 
 def observations_from_json(content: Iterable[Mapping[str, Any]]) -> list[Observation]:
@@ -194,9 +197,9 @@ class _Compared:
             [(one.group == group, one.entity) for one in observed]
         )
         firsts = [text[0] for text in texts]
-        alone = [None if one.cluster else (one.template, one.document) for one in firsts]
+        alone = [None if first.cluster else (first.template, first.document) for first in firsts]
         clusters, self.cluster = numbered(
-            [(one.cluster, document) for one, document in zip(firsts, alone, strict=True)]
+            [(first.cluster, document) for first, document in zip(firsts, alone, strict=True)]
         )
         self.clusters = len(clusters)
         self.values = np.array([one.log_odds for one in observed], dtype=np.float64)
@@ -337,7 +340,7 @@ class _Compared:
     def _between(self, parts: _Floats, left: bool) -> tuple[float, int]:
         """The variance between the entities of one side, and how many they are."""
         own = self.left == left
-        count = sum(one[0] == left for one in self.entities)
+        count = sum(entity[0] == left for entity in self.entities)
         return factor(count) * squares(parts[own], self.entity[own]) if count > 1 else 0.0, count
 
     def _side(self, values: _Floats, side: int) -> _Floats:

@@ -76,7 +76,9 @@ def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[Enti
                     name=crossed_group([group.name for group in chosen]),
                     terms=terms,
                     source=f"terms of {' that are of '.join(group.name for group in chosen)}",
-                    entities={one: first.entities[one] for one in terms if one in first.entities},
+                    entities={
+                        term: first.entities[term] for term in terms if term in first.entities
+                    },
                     ambiguous=_ambiguous(terms, chosen),
                 )
             )
@@ -86,7 +88,7 @@ def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[Enti
 def _choices(
     families: Sequence[str], groups: Sequence[EntityGroup]
 ) -> Iterator[tuple[EntityGroup, ...]]:
-    return product(*([one for one in groups if family(one.name) == of] for of in families))
+    return product(*([group for group in groups if family(group.name) == of] for of in families))
 
 
 def _shared(groups: Sequence[EntityGroup]) -> tuple[str, ...]:
@@ -116,7 +118,11 @@ def column_group(column: str, value: str) -> str:
 def whole_families(plan: AuditPlan) -> tuple[str, ...]:
     """The families whose groups are of whole items: columns of the metadata, and their meetings."""
     columns = plan.matching.columns
-    met = (crossed_family(one) for one in plan.intersections if set(one) <= set(columns))
+    met = (
+        crossed_family(intersection)
+        for intersection in plan.intersections
+        if set(intersection) <= set(columns)
+    )
     return (*columns, *met)
 
 
@@ -156,8 +162,10 @@ class EntityFinder:
         self._matcher = matcher_of(plan.groups, plan.matching)
         self._groups = {group.name for group in plan.groups}
         columns = plan.matching.columns
-        met = (one for one in plan.intersections if set(one) <= set(columns))
-        self._columns = (*((one,) for one in columns), *met)
+        met = (
+            intersection for intersection in plan.intersections if set(intersection) <= set(columns)
+        )
+        self._columns = (*((column,) for column in columns), *met)
         self._recogniser = recogniser_of(plan.recogniser) if plan.recogniser else None
         self._read: dict[str, list[Recognised]] = {}
 
@@ -201,32 +209,32 @@ class EntityFinder:
         if text is None:
             return FoundEntities(whole=self._whole(meta))
         entities = self._recognised(text)
-        spans = tuple((one.start, one.end) for one in entities)
-        found = self._matcher.search(text, spans)
+        spans = tuple((entity.start, entity.end) for entity in entities)
+        match = self._matcher.search(text, spans)
         named = [
             Match(
-                group=group_of(one.type),
-                entity=one.entity,
-                surface=text[one.start : one.end],
-                start=one.start,
-                end=one.end,
+                group=group_of(entity.type),
+                entity=entity.entity,
+                surface=text[entity.start : entity.end],
+                start=entity.start,
+                end=entity.end,
             )
-            for one in entities
-            if group_of(one.type) in self._groups
+            for entity in entities
+            if group_of(entity.type) in self._groups
         ]
         marked = [
             Match(
-                group=one.group,
-                entity=one.entity,
-                surface=text[slice(*one.span)],
-                start=one.span[0],
-                end=one.span[1],
+                group=annotation.group,
+                entity=annotation.entity,
+                surface=text[slice(*annotation.span)],
+                start=annotation.span[0],
+                end=annotation.span[1],
             )
-            for one in annotations
-            if one.span is not None and one.group in self._groups
+            for annotation in annotations
+            if annotation.span is not None and annotation.group in self._groups
         ]
-        matches = within_texts((*found.kept, *named, *marked), second_at)
-        return FoundEntities(matches, found.dropped, self._whole(meta), spans)
+        matches = within_texts((*match.kept, *named, *marked), second_at)
+        return FoundEntities(matches, match.dropped, self._whole(meta), spans)
 
     def _recognised(self, text: str) -> list[Recognised]:
         if self._recogniser is None:
@@ -242,22 +250,27 @@ class EntityFinder:
     ) -> set[str]:
         """The groups of one item, in whatever way it is in them; arguments and errors of `find`."""
         found = self.find(text, annotations, meta, second_at)
-        marked = {one.group for one in annotations} & self._groups
-        return {one.group for one in found.matches} | {group for group, _ in found.whole} | marked
+        marked = {annotation.group for annotation in annotations} & self._groups
+        return (
+            {match.group for match in found.matches} | {group for group, _ in found.whole} | marked
+        )
 
     def mentions(
-        self, attribution: Attribution, found: FoundEntities, regions: Sequence[Region] = ()
+        self,
+        attribution: Attribution,
+        found_entities: FoundEntities,
+        regions: Sequence[Region] = (),
     ) -> list[Mention]:
         """The entities of an item with their relevance for one of its targets."""
         mentions: list[Mention] = []
-        if found.matches and not isinstance(attribution.features, PatchGrid):
-            mentions += mentions_of(attribution, found.matches)
+        if found_entities.matches and not isinstance(attribution.features, PatchGrid):
+            mentions += mentions_of(attribution, found_entities.matches)
         mentions += [
             mention_of_region(attribution, region, share)
             for region, share in regions
             if region.group in self._groups and share.any()
         ]
-        mentions += [mention_of_item(attribution, *one) for one in found.whole]
+        mentions += [mention_of_item(attribution, *one) for one in found_entities.whole]
         return mentions
 
     def _whole(self, meta: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -85,7 +85,9 @@ class Recogniser:
         if self.find_together is not None and len(texts) > 1:
             try:
                 answers = [list(one) for one in self.find_together(texts)]
-                return [self._checked(text, one) for text, one in zip(texts, answers, strict=True)]
+                return [
+                    self._checked(text, answer) for text, answer in zip(texts, answers, strict=True)
+                ]
             except Exception:  # noqa: BLE001 - one by one it shows which text it was
                 pass
         return [self._alone(text) for text in texts]
@@ -98,8 +100,8 @@ class Recogniser:
 
     def _checked(self, text: str, answers: Sequence[Sequence[Any]]) -> list[Recognised]:
         found = []
-        for one in answers:
-            given = Recognised(*one) if 3 <= len(one) <= 4 else None
+        for answer in answers:
+            given = Recognised(*answer) if 3 <= len(answer) <= 4 else None
             if given is None or not _fits(given, text):
                 raise ItemError(
                     FAILED,
@@ -112,11 +114,15 @@ class Recogniser:
         return sorted(found)
 
 
-def _fits(one: Recognised, text: str) -> bool:
+def _fits(recognised: Recognised, text: str) -> bool:
     # bool is an int in Python, but no position in a text
-    places = type(one.start) is int and type(one.end) is int
-    named = isinstance(one.type, str) and one.type != "" and isinstance(one.entity, str)
-    return places and named and 0 <= one.start < one.end <= len(text)
+    places = type(recognised.start) is int and type(recognised.end) is int
+    named = (
+        isinstance(recognised.type, str)
+        and recognised.type != ""
+        and isinstance(recognised.entity, str)
+    )
+    return places and named and 0 <= recognised.start < recognised.end <= len(text)
 
 
 def group_of(type_: str) -> str:
@@ -186,7 +192,7 @@ def _stamp(source: str) -> _Stamp:
 def recognised_groups(plan: RecogniserPlan) -> list[EntityGroup]:
     """One group without terms for every type of the plan."""
     source = f"{FOUND_BY} {plan.name}"
-    return [EntityGroup(name=group_of(one), terms=(), source=source) for one in plan.types]
+    return [EntityGroup(name=group_of(type_), terms=(), source=source) for type_ in plan.types]
 
 
 @cache
@@ -308,7 +314,9 @@ def open_gliner(where: str, types: tuple[str, ...]) -> Recogniser:
     labels = list(types)
 
     def found(answers: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
-        return [(int(one["start"]), int(one["end"]), str(one["label"])) for one in answers]
+        return [
+            (int(answer["start"]), int(answer["end"]), str(answer["label"])) for answer in answers
+        ]
 
     return Recogniser(
         find=lambda text: found(model.predict_entities(text, labels)),
@@ -380,7 +388,7 @@ def open_spacy(where: str, _types: tuple[str, ...]) -> Recogniser:
         )
 
     def found(document: "Doc") -> list[tuple[int, int, str, str]]:
-        return [(one.start_char, one.end_char, one.label_, one.ent_id_) for one in document.ents]
+        return [(ent.start_char, ent.end_char, ent.label_, ent.ent_id_) for ent in document.ents]
 
     meta = language.meta
     name = f"spaCy {spacy.__version__}, {meta['lang']}_{meta['name']} {meta['version']}"

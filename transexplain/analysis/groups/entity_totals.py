@@ -131,14 +131,14 @@ class EntityTotals:
         entities: ExactTable[EntityKey] = ExactTable()
         groups: ExactTable[str] = ExactTable()
         sizes = self._sizes.setdefault(stratum, {})
-        for one, rank in zip(mentions, ranks or [None] * len(mentions), strict=True):
-            amount = exact(one.relevance)
-            share = exact(one.relevance / magnitude if magnitude else 0.0)
-            entry = [1, amount, exact(one.relevance**2), share, int(one.relevance > 0)]
+        for mention, rank in zip(mentions, ranks or [None] * len(mentions), strict=True):
+            amount = exact(mention.relevance)
+            share = exact(mention.relevance / magnitude if magnitude else 0.0)
+            entry = [1, amount, exact(mention.relevance**2), share, int(mention.relevance > 0)]
             entry += [0, 0] if rank is None else [exact(rank), 1]
-            sizes.setdefault(one.group, Histogram()).add(one.relevance)
-            entities.add((one.group, one.entity), entry)
-            groups.add(one.group, [amount, 1])
+            sizes.setdefault(mention.group, Histogram()).add(mention.relevance)
+            entities.add((mention.group, mention.entity), entry)
+            groups.add(mention.group, [amount, 1])
         rows = self._rows.setdefault(stratum, ExactTable())
         for key, entry in entities.items():
             n, amount = entry[:2]
@@ -207,17 +207,17 @@ class EntityTotals:
 
     def documents(self, strata: Iterable[Stratum]) -> dict[str, int]:
         """Items that mention each group; an item with several attributions counts for each."""
-        found: Counts[str] = Counts()
+        documents: Counts[str] = Counts()
         for stratum in strata:
-            found.merge(self._documents.get(stratum, {}))
-        return found
+            documents.merge(self._documents.get(stratum, {}))
+        return documents
 
     def histograms(self, strata: Iterable[Stratum]) -> dict[str, Histogram]:
         """The relevance of each group's mentions over these strata together."""
-        found: dict[str, Histogram] = {}
+        histograms: dict[str, Histogram] = {}
         for stratum in strata:
-            merge_each(found, self._sizes.get(stratum, {}), Histogram)
-        return found
+            merge_each(histograms, self._sizes.get(stratum, {}), Histogram)
+        return histograms
 
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
         """Sums over documents and clusters for pairs of groups that share one, names in order."""
@@ -342,10 +342,10 @@ def _named(entries: Mapping[tuple[str, str], Sequence[int]], width: int) -> dict
 
 def _names(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """The second names of sorted keys, under each first one."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for first, second in keys:
-        found.setdefault(first, []).append(second)
-    return found
+        names.setdefault(first, []).append(second)
+    return names
 
 
 def _unnamed(content: Mapping[str, Any], width: int) -> ExactTable[Any]:

@@ -190,8 +190,8 @@ def limbs_of(numbers: Sequence[int]) -> Limbs:
     try:
         narrow = np.array(numbers, dtype=np.int64)
     except OverflowError:
-        count = max(one.bit_length() for one in numbers) // _BITS + 1
-        raw = b"".join(one.to_bytes(4 * count, "little", signed=True) for one in numbers)
+        count = max(number.bit_length() for number in numbers) // _BITS + 1
+        raw = b"".join(number.to_bytes(4 * count, "little", signed=True) for number in numbers)
         return _signed(np.frombuffer(raw, dtype="<u4").reshape(-1, count).T)
     if not len(narrow) or (narrow.min() >= -(_LOW // 2) - 1 and narrow.max() <= _LOW // 2):
         return narrow[None, :]
@@ -220,14 +220,14 @@ def packed(rows: Iterable[Sequence[int]], width: int) -> dict[str, Any]:
     rows first. Equal rows give equal JSON.
     """
     columns = list(map(limbs_of, zip(*rows, strict=True))) or [limbs_of(())] * width
-    raw = b"".join(one.astype("<u4").tobytes() for one in columns)
-    return {"limbs": [len(one) for one in columns], "numbers": b64encode(raw).decode()}
+    raw = b"".join(column.astype("<u4").tobytes() for column in columns)
+    return {"limbs": [len(column) for column in columns], "numbers": b64encode(raw).decode()}
 
 
 def unpacked(content: Mapping[str, Any], rows: int, width: int) -> list[Limbs]:
     """The columns of `rows` rows that `packed` wrote; raises ValueError where they do not fit."""
     limbs = content["limbs"]
-    if len(limbs) != width or not all(0 < one <= MOST_LIMBS for one in limbs):
+    if len(limbs) != width or not all(0 < limb <= MOST_LIMBS for limb in limbs):
         raise ValueError(f"limbs {limbs} in a table of {width} columns")
     raw = np.frombuffer(a2b_base64(content["numbers"], strict_mode=True), dtype="<u4")
     if len(raw) != rows * sum(limbs):

@@ -73,8 +73,8 @@ def _reference(planned: PlanReference, name: str, groups: tuple[str, ...]) -> Re
     named = planned.get(own) if isinstance(planned, Mapping) else planned
     if named is not None:
         return Reference(named, () if named == name else (named,))
-    others = tuple(one for one in groups if one != name)
-    relatives = tuple(one for one in others if family(one) == own)
+    others = tuple(group for group in groups if group != name)
+    relatives = tuple(other for other in others if family(other) == own)
     if len(relatives) == len(others):
         return Reference(ALL_OTHERS, others)
     if relatives:
@@ -155,10 +155,10 @@ class _Side:
             * units
             / (units - 1)
             * sum(
-                one.by_document.relevance
-                - 2 * self.mean * one.by_document.left
-                + self.mean**2 * one.by_document.mentions
-                for one in self.rows
+                row.by_document.relevance
+                - 2 * self.mean * row.by_document.left
+                + self.mean**2 * row.by_document.mentions
+                for row in self.rows
             )
         )
 
@@ -171,14 +171,14 @@ class _Side:
 def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
     """The sum over documents of the squared sum of what its mentions add to the difference."""
     found = 0.0
-    for one in sides:
+    for side in sides:
         for other in sides:
-            for group in one.groups:
+            for group in side.groups:
                 for with_ in other.groups:
                     sums = _between(pairs, group, with_)
-                    product = sums.relevance - other.mean * sums.left - one.mean * sums.right
-                    product += one.mean * other.mean * sums.mentions
-                    found += one.document_weight * other.document_weight * product
+                    product = sums.relevance - other.mean * sums.left - side.mean * sums.right
+                    product += side.mean * other.mean * sums.mentions
+                    found += side.document_weight * other.document_weight * product
     return found
 
 

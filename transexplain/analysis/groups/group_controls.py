@@ -82,8 +82,8 @@ class _Lexicon:
         dealt: dict[str, list[str]] = {}
         for names in self._exchangeable:
             order = random.permutation(len(names)).tolist()
-            for one, place in zip(names, order, strict=True):
-                dealt[one] = self._groups[names[place]]
+            for name, place in zip(names, order, strict=True):
+                dealt[name] = self._groups[names[place]]
         drawn = random.integers(2**31, size=len(self._groups)).tolist()
         turns = dict(zip(self._groups, drawn, strict=True))
         for cell, rows in self._cells:
@@ -157,10 +157,10 @@ def with_second(
             note = f"{NAME}: fewer than {MIN_ENTITIES} entities on a side"
             yield replace(row, note="; ".join(filter(None, (row.note, note))))
         else:
-            one = Robustness(
+            robustness = Robustness(
                 name=NAME, unit="", difference=found.difference, interval=found.interval()
             )
-            yield replace(row, robustness=(*row.robustness, one))
+            yield replace(row, robustness=(*row.robustness, robustness))
 
 
 def _compared(cell: Cell, group: str, against: Collection[str], rules: Rules) -> Estimate | None:
@@ -210,7 +210,9 @@ def planted(
             f"a planted difference of {difference} cannot be; give a positive number in the unit"
         )
     references = rules.references(cells)
-    compared = [one for cell in cells for one in _comparisons(cell, rules, references)]
+    compared = [
+        comparison for cell in cells for comparison in _comparisons(cell, rules, references)
+    ]
     if not compared:
         return ()
     beside = np.array([one.p_values(range(lexicons), 0.0, _BESIDE)[1] for one in compared])
@@ -230,10 +232,10 @@ def planted(
 
 
 def _signs(
-    one: "_Comparison", draws: range, size: float, rules: Rules, beside: _Array, number: int
+    comparison: "_Comparison", draws: range, size: float, rules: Rules, beside: _Array, number: int
 ) -> list[int]:
     """The sign of every difference that is found, 0 where none is; `beside` (comparisons, all)."""
-    differences, values = one.p_values(draws, size, rules.permutations or PERMUTATIONS)
+    differences, values = comparison.p_values(draws, size, rules.permutations or PERMUTATIONS)
     signs = []
     for draw, difference, p in zip(draws, differences, values, strict=True):
         family = [float(other) for other in beside[:, draw]]

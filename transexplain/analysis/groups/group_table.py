@@ -185,7 +185,7 @@ def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Com
 def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
     """Why a group's mentions carry less information than their number suggests."""
     largest = max(members, key=lambda one: (one.mentions, one.entity))
-    share = largest.mentions / sum(one.mentions for one in members)
+    share = largest.mentions / sum(member.mentions for member in members)
     if share > _LARGE_SHARE:
         yield f"{largest.entity!r} has {share:.0%} of the group's mentions"
     elif largest.mentions == 1:
@@ -240,7 +240,7 @@ def _tested(
 def _within(cell: Cell, group: str, reference: Reference) -> Within | None:
     """Entities that are the reference's, too; None where they have the same mentions in both."""
     others = (
-        one for other, rows in cell.groups.items() if other in reference.groups for one in rows
+        row for other, rows in cell.groups.items() if other in reference.groups for row in rows
     )
     within = Within.of(cell.groups[group], others)
     return within if any(within.means) else None
@@ -302,21 +302,23 @@ def _with_two_way(row: GroupStatistic, both: Estimate, cell: Cell, rules: Rules)
     """With the difference over mentions, clustered by entity and document."""
     if rules.bare:
         return row
-    found = Robustness(
+    robustness = Robustness(
         name=f"over mentions, by entity and {cell.unit}",
         unit="",
         difference=both.difference,
         interval=both.interval(),
     )
-    return replace(row, robustness=(*row.robustness, found))
+    return replace(row, robustness=(*row.robustness, robustness))
 
 
-def _judged(one: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
-    if one.row.group == one.row.reference:
-        return replace(one.row, verdict="reference", reason="what the others are compared with")
-    found = judge(one.estimate, p, rules.practical, both=one.both)
-    reason = one.why or found.reason
-    return replace(one.row, adjusted_p=p, verdict=found.verdict, reason=reason)
+def _judged(compared: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
+    if compared.row.group == compared.row.reference:
+        return replace(
+            compared.row, verdict="reference", reason="what the others are compared with"
+        )
+    found = judge(compared.estimate, p, rules.practical, both=compared.both)
+    reason = compared.why or found.reason
+    return replace(compared.row, adjusted_p=p, verdict=found.verdict, reason=reason)
 
 
 _Array = NDArray[np.float64]
@@ -554,8 +556,8 @@ def with_reversals(
     """Rows with a note where their difference is reversed within the parts of a split."""
     turned: dict[tuple[str, str, str], list[str]] = {}
     for split in found:
-        for one in split.reversals:
-            key = (one.target, one.class_name, one.group)
+        for reversal in split.reversals:
+            key = (reversal.target, reversal.class_name, reversal.group)
             turned.setdefault(key, []).append(f"the sign is the other one within every {split.by}")
     for row in rows:
         notes = turned.get(_key(row), [])

@@ -84,12 +84,12 @@ def regions_to_json(regions: Iterable[HiddenRegion]) -> list[dict[str, Any]]:
     """As JSON holds them, in one order whatever they came in."""
     return [
         {
-            **asdict(one),
-            "log_odds": list(one.log_odds),
-            "without": list(one.without),
-            "hidden": [list(way) for way in one.hidden],
+            **asdict(region),
+            "log_odds": list(region.log_odds),
+            "without": list(region.without),
+            "hidden": [list(way) for way in region.hidden],
         }
-        for one in sorted(regions)
+        for region in sorted(regions)
     ]
 
 
@@ -110,7 +110,9 @@ def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion
 
 def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
     """Whether both sides have regions in enough pictures."""
-    sides = [{one.document for one in regions if (one.group == group) == own} for own in (0, 1)]
+    sides = [
+        {region.document for region in regions if (region.group == group) == own} for own in (0, 1)
+    ]
     return min(map(len, sides)) >= fewest
 
 
@@ -125,13 +127,15 @@ class _Compared:
         practical: Practical,
     ) -> None:
         self.regions, self.classes, self.practical = regions, classes, practical
-        self.left = np.array([one.group == group for one in regions])
-        clusters = [(one.cluster, None if one.cluster else one.document) for one in regions]
+        self.left = np.array([region.group == group for region in regions])
+        clusters = [
+            (region.cluster, None if region.cluster else region.document) for region in regions
+        ]
         names, self.cluster = numbered(clusters)
         self.clusters = len(names)
-        self.pictures = len({one.document for one in regions})
-        self.before = np.array([one.log_odds for one in regions], dtype=np.float64)  # (N, A)
-        self.after = np.array([one.hidden for one in regions], dtype=np.float64)  # (N, W, A)
+        self.pictures = len({region.document for region in regions})
+        self.before = np.array([region.log_odds for region in regions], dtype=np.float64)  # (N, A)
+        self.after = np.array([region.hidden for region in regions], dtype=np.float64)  # (N, W, A)
 
     def row(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Compared:
         """The comparison of one answer; `named` are group, reference and stratum."""
@@ -240,7 +244,7 @@ class _Compared:
         return True
 
     def _of(self, side: NDArray[np.bool_]) -> Iterator[HiddenRegion]:
-        return (one for one, own in zip(self.regions, side, strict=True) if own)
+        return (region for region, own in zip(self.regions, side, strict=True) if own)
 
     def _entities(self, side: NDArray[np.bool_]) -> int:
         return len({(one.group, one.entity) for one in self._of(side)})

@@ -156,13 +156,15 @@ def impact_answers(
     counted, rest = _Counted(plan, answers, classes), iter(items)
     while some := list(islice(rest, _TOGETHER)):
         counted.add(some)
-    return tuple(_of_answer(plan, counted.cells, number, one) for number, one in enumerate(answers))
+    return tuple(
+        _of_answer(plan, counted.cells, number, answer) for number, answer in enumerate(answers)
+    )
 
 
 def _of_answer(
     plan: ImpactPlan, cells: Mapping[_Key, _Cell], number: int, answer: Answer
 ) -> ImpactAnswer:
-    scores = np.concatenate([np.zeros(0), *(one.scores[number] for one in cells.values())])
+    scores = np.concatenate([np.zeros(0), *(cell.scores[number] for cell in cells.values())])
     median = float(np.median(scores)) if scores.size and not np.isnan(scores).any() else None
     return ImpactAnswer(
         answer=answer.name,
@@ -212,7 +214,7 @@ def _table(
         found.selected += cell.selected[number]
         if median is not None:
             found.above += int(np.count_nonzero(np.asarray(cell.scores[number]) > median))
-    items = sum(one.items for one in sums.values())
+    items = sum(total.items for total in sums.values())
     return ImpactTable(
         by=by,
         items=items,
@@ -250,7 +252,7 @@ def _rows(
         )
 
 
-def _share(one: _Sums) -> Share:
+def _share(sums: _Sums) -> Share:
     return Share(
-        count=one.selected, total=one.items, effective=float(one.items), freedom=float("inf")
+        count=sums.selected, total=sums.items, effective=float(sums.items), freedom=float("inf")
     )

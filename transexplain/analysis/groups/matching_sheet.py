@@ -44,8 +44,8 @@ def sampled_mentions(mentions: Iterable[Mention], count: int, seed: int = 0) -> 
     """
     best: dict[tuple[str, str, int, int], tuple[int, Mention]] = {}
     threshold: list[tuple[int, tuple[str, str, int, int]]] = []  # the largest rank first
-    for one in mentions:
-        key = (one.item_id, one.group, one.start, one.end)
+    for mention in mentions:
+        key = (mention.item_id, mention.group, mention.start, mention.end)
         if key in best:
             continue
         rank = keyed_number(repr((seed, *key)), bits=256, algorithm="sha256")
@@ -57,7 +57,7 @@ def sampled_mentions(mentions: Iterable[Mention], count: int, seed: int = 0) -> 
             del best[lost]
         else:
             continue
-        best[key] = (rank, one)
+        best[key] = (rank, mention)
     return [one for _, one in sorted(best.values(), key=lambda pair: pair[0])]
 
 
@@ -68,11 +68,18 @@ def write_sheet(stream: TextIO, mentions: Sequence[Mention], texts: Mapping[str,
     """
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for one in mentions:
-        text = texts[one.item_id]
-        before, after = text[: one.start][-CONTEXT:], text[one.end :][:CONTEXT]
-        words = (one.item_id, one.group, one.entity, before, text[one.start : one.end], after)
-        writer.writerow([*map(_safe, words), one.start, one.end, ""])
+    for mention in mentions:
+        text = texts[mention.item_id]
+        before, after = text[: mention.start][-CONTEXT:], text[mention.end :][:CONTEXT]
+        words = (
+            mention.item_id,
+            mention.group,
+            mention.entity,
+            before,
+            text[mention.start : mention.end],
+            after,
+        )
+        writer.writerow([*map(_safe, words), mention.start, mention.end, ""])
 
 
 def read_sheet(path: Path) -> list[tuple[str, bool]]:

@@ -59,9 +59,11 @@ def ablations_of(ablations: Iterable[MentionAblation]) -> Ablations | None:
     """One row per (target, class, group), sorted by these; None without any ablation."""
     found: dict[tuple[str, str, str], list[MentionAblation]] = {}
     items: dict[str, bool] = {}
-    for one in sorted(ablations):
-        found.setdefault((one.target, one.class_name, one.group), []).append(one)
-        items[one.item_id] = one.flipped
+    for ablation in sorted(ablations):
+        found.setdefault((ablation.target, ablation.class_name, ablation.group), []).append(
+            ablation
+        )
+        items[ablation.item_id] = ablation.flipped
     if not items:
         return None
     rows = tuple(_row(key, found[key]) for key in sorted(found))
@@ -70,7 +72,7 @@ def ablations_of(ablations: Iterable[MentionAblation]) -> Ablations | None:
 
 def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> AblationStatistic:
     target, class_name, group = key
-    pairs = [(one.entity, one) for one in ablations]
+    pairs = [(ablation.entity, ablation) for ablation in ablations]
     rates = by_entity((entity, float(one.flipped)) for entity, one in pairs)
     changes = by_entity((entity, one.change) for entity, one in pairs)
     return AblationStatistic(
@@ -79,13 +81,15 @@ def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> Abl
         class_name=class_name,
         items=len(ablations),
         entities=len(rates),
-        changed=sum(one.flipped for one in ablations),
+        changed=sum(ablation.flipped for ablation in ablations),
         rate=float(np.mean(rates)),
         interval=_rate_interval(rates),
         change=float(np.mean(changes)),
         change_interval=t_interval(changes) if len(changes) >= MIN_ENTITIES else None,
         correlation=rank_correlation(
-            [one.change for one in ablations], [one.relevance for one in ablations], fewest=3
+            [ablation.change for ablation in ablations],
+            [ablation.relevance for ablation in ablations],
+            fewest=3,
         ),
     )
 
@@ -102,7 +106,7 @@ def _rate_interval(rates: Sequence[float]) -> Interval | None:
 
 def ablations_to_json(ablations: Iterable[MentionAblation]) -> list[dict[str, Any]]:
     """As JSON holds them, in one order whatever they came in."""
-    return [asdict(one) for one in sorted(ablations)]
+    return [asdict(ablation) for ablation in sorted(ablations)]
 
 
 def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:

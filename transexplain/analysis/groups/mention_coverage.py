@@ -88,7 +88,7 @@ class CandidateCounts:
     def add(self, text: str, stratum: tuple[str, str], matches: Sequence[Match]) -> None:
         """Count a text of this label and stratum."""
         found = pieces(text)
-        groups = frozenset(one.group for one in matches)
+        groups = frozenset(match.group for match in matches)
         if groups:
             self._texts[groups, stratum] += 1
             words = {one.key for one in found if one.key in self._words}
@@ -229,9 +229,9 @@ class _Spellings:
 
     def _nearest(self, word: str) -> list[tuple[str, str]]:
         """(group, entity) of the names that it may spell, those with other accents alone first."""
-        key = " ".join(one.key for one in pieces(word, folded=True))
+        key = " ".join(piece.key for piece in pieces(word, folded=True))
         forms = (key, *_shorter(key))
-        near = {name for one in forms for name in self._near.get(one, ())}
+        near = {name for form in forms for name in self._near.get(form, ())}
         same = sorted((group, entity) for name, group, entity in near if name == key)
         if same or len(key) < _SHORTEST:
             return same
@@ -286,10 +286,10 @@ class Candidate:
         """Whether the interval of an effect lies beyond what matters, in either unit."""
         return any(
             interval is not None and (interval[0] > limit or interval[1] < -limit)
-            for one in self.effects
+            for effect in self.effects
             for interval, limit in (
-                (one.interval, practical.logit),
-                (one.probability_interval, practical.probability),
+                (effect.interval, practical.logit),
+                (effect.probability_interval, practical.probability),
             )
         )
 
@@ -332,8 +332,10 @@ def candidate_table(
     """
     pairs: defaultdict[tuple[str, str], dict[str, dict[bool, Observation]]]
     pairs = defaultdict(lambda: defaultdict(dict))
-    for one in sorted(observations):
-        pairs[one.group, one.entity][one.document][one.own] = one
+    for observation in sorted(observations):
+        pairs[observation.group, observation.entity][observation.document][observation.own] = (
+            observation
+        )
     found = []
     for word in check.candidates if check else ():
         texts = [
@@ -390,7 +392,7 @@ def _mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Estimate:
     for value, cluster in zip(values, clusters, strict=True):
         sums[cluster] += (value - mean) / n
     count = len(sums)
-    variance = math.fsum(one * one for one in sums.values()) * count / max(count - 1, 1)
+    variance = math.fsum(total * total for total in sums.values()) * count / max(count - 1, 1)
     return Estimate(difference=mean, error=math.sqrt(variance), freedom=float(count - 1))
 
 

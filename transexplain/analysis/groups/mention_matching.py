@@ -519,13 +519,13 @@ def _homes(groups: Sequence[EntityGroup]) -> _Homes:
 
     Empty where all terms are of plain letters, which have no other spelling.
     """
-    found: dict[str, set[tuple[str, str]]] = {}
+    homes: dict[str, set[tuple[str, str]]] = {}
     if all(term.isascii() for group in groups for term in group.terms):
-        return found
+        return homes
     for group in groups:
         for term in group.terms:
-            found.setdefault(folded_key(term), set()).add((exact_key(term), group.name))
-    return found
+            homes.setdefault(folded_key(term), set()).add((exact_key(term), group.name))
+    return homes
 
 
 def _is_alone(spelling: str, group: str, homes: _Homes) -> bool:
@@ -555,7 +555,9 @@ def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
 
 def within_texts(matches: Sequence[Match], second_at: int | None) -> tuple[Match, ...]:
     """Those that lie in one text of a pair: words of both are no term together."""
-    return tuple(one for one in matches if second_at is None or not one.start < second_at < one.end)
+    return tuple(
+        match for match in matches if second_at is None or not match.start < second_at < match.end
+    )
 
 
 _latest: deque[tuple[tuple[EntityGroup, ...], Matching, Matcher]] = deque(maxlen=4)
@@ -596,7 +598,7 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     # lists: of one text they are faster than arrays, whose calls let other threads run
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     columns = (tokens.starts, tokens.ends, tokens.special, relevance)
-    rows = zip(*(one.tolist() for one in columns), strict=True)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     own = [
         (start, end, value) for start, end, special, value in rows if end > start and not special
     ]

@@ -136,11 +136,11 @@ class _Outcomes:
 
     def total(self) -> OutcomeTotals:
         """Of all shards; raises ValueError where a situation's name is none."""
-        found = OutcomeTotals()
+        outcome_totals = OutcomeTotals()
         for _, table in sorted(self._tables.items()):
             for _, rows in table.parts():
-                found.add_rows(rows.items())
-        return found
+                outcome_totals.add_rows(rows.items())
+        return outcome_totals
 
 
 class _Entities:

@@ -134,9 +134,9 @@ def mixed_groups(
 
 def _group(cell: Cell, group: str, rows: Sequence[PairedMentions], fraction: float) -> MixedGroup:
     members = cell.groups[group]
-    mentions = sum(one.mentions for one in members)
-    cheap = sum(one.mentions * one.mean for one in members) / mentions
-    weights = {(group, one.entity): 1.0 for one in members}
+    mentions = sum(member.mentions for member in members)
+    cheap = sum(member.mentions * member.mean for member in members) / mentions
+    weights = {(group, member.entity): 1.0 for member in members}
     both = corrected(rows, members, weights, fraction)
     scale, found, exact = both.scale, both.found, both.exact
     enough = found.items >= MIN_SAMPLED or (fraction == 1.0 and found.items > 1)
@@ -179,10 +179,10 @@ class _Side:
     def of(
         cls, members: Sequence[EntityRow], rows: Sequence[PairedMentions], fraction: float
     ) -> "_Side":
-        weights = {(one.group, one.entity): 1.0 / one.mentions for one in members}
+        weights = {(member.group, member.entity): 1.0 / member.mentions for member in members}
         by = corrected(rows, members, weights, fraction)
         size = len(members) ** 2 / math.fsum(weights.values())
-        return cls([by.scale * one.mean for one in members], by, size, list(weights))
+        return cls([by.scale * member.mean for member in members], by, size, list(weights))
 
     @property
     def found(self) -> Sampled:
@@ -223,7 +223,7 @@ class _Side:
             (mean - middle) / n + self.found.by_entity.get(key, 0.0)
             for mean, key in zip(self.means, self.keys, strict=True)
         ]
-        variance = n / (n - 1) * math.fsum(one * one for one in parts)
+        variance = n / (n - 1) * math.fsum(part * part for part in parts)
         difference = middle + self.found.mean
         return Estimate(difference=difference, error=math.sqrt(variance), freedom=n - 1)
 
@@ -333,7 +333,7 @@ def _with_means(
 ) -> GroupStatistic:
     if not side.enough:
         return replace(row, note=_joined(row.note, "not corrected by the exact sample"))
-    weights = {(one.group, one.entity): 1.0 for one in members}
+    weights = {(member.group, member.entity): 1.0 for member in members}
     by = corrected(pairs, members, weights, fraction)
     estimate = side.estimate if len(members) >= MIN_ENTITIES else None
     return replace(

@@ -102,7 +102,7 @@ class OutcomeTotals:
         for group, number in {(group, _number(name)) for group, name in names}:
             self._counted.add(key._replace(named=group, name=number), [1])
         if chances is not None:
-            parts = (part for one in chances for part in (exact(one), exact(one * one)))
+            parts = (part for chance in chances for part in (exact(chance), exact(chance * chance)))
             self._counted.add(key, [1, 1, *parts])
             return
         waiting = self._waiting.setdefault(tuple(answers), [])
@@ -120,7 +120,7 @@ class OutcomeTotals:
         """Count the items that wait: many at once are counted faster."""
         for answers, items in self._waiting.items():
             # of a class that the logits lack nothing is known, nor of any without logits
-            classes = max((place for one in answers for place in one.plus), default=-1)
+            classes = max((place for answer in answers for place in answer.plus), default=-1)
             needed = max(classes, 0) if answers else math.inf
             known = [(key, logits) for key, logits in items if len(logits) > needed]
             for key, logits in items:
@@ -133,8 +133,8 @@ class OutcomeTotals:
         keys, kinds = numbered([key for key, _ in items])
         counts = np.bincount(kinds, minlength=len(keys)).tolist()
         columns = [counts, counts]
-        for one in answers:
-            chances = probability([one.odds_of(logits) for _, logits in items])
+        for answer in answers:
+            chances = probability([answer.odds_of(logits) for _, logits in items])
             columns += [exact_sums(part, kinds, len(keys)) for part in (chances, chances * chances)]
         for key, *row in zip(keys, *columns, strict=True):
             self._counted.add(key, row)

@@ -167,7 +167,7 @@ class _Column:
 
     def where(self, holds: Callable[[str], bool]) -> _Flags:
         """Which situations (R,) have a value that this holds for."""
-        return np.array([holds(one) for one in self.values], dtype=bool)[self.codes]
+        return np.array([holds(value) for value in self.values], dtype=bool)[self.codes]
 
 
 class _Table:
@@ -206,10 +206,10 @@ class _Table:
 
     def mentions(self, groups: Collection[str]) -> _Flags:
         """Which situations (R,) are of items that mention one of these groups."""
-        found = ~self.every
+        mentions = ~self.every
         for group in groups:
-            found[self._groups.get(group, [])] = True
-        return found
+            mentions[self._groups.get(group, [])] = True
+        return mentions
 
 
 _NO_ITEMS = Tally(0, 0, (), ())
@@ -310,7 +310,7 @@ class _Rows:
         codes = self.table.cluster.codes[self.places]
         present, first, which = np.unique(codes, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        sums = [np.bincount(which, weights=one, minlength=len(present)) for one in columns]
+        sums = [np.bincount(which, weights=column, minlength=len(present)) for column in columns]
         names = [self.table.cluster.values[code] for code in present[order].tolist()]
         return names, np.array(sums, dtype=np.float64).reshape(len(columns), -1)[:, order]
 

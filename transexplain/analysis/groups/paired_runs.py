@@ -82,8 +82,15 @@ _Place = tuple[str, str, str, str, int, int]
 
 def _by_place(mentions: Sequence[Mention]) -> Mapping[_Place, Mention]:
     return {
-        (one.target, one.class_name, one.group, one.entity, one.start, one.end): one
-        for one in mentions
+        (
+            mention.target,
+            mention.class_name,
+            mention.group,
+            mention.entity,
+            mention.start,
+            mention.end,
+        ): mention
+        for mention in mentions
     }
 
 

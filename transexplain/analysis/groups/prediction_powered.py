@@ -44,9 +44,19 @@ class PairedMentions:
     exact: float
 
 
-def _by_item(one: Agreement) -> tuple[object, ...]:
-    last = str(one.correlation), str(one.error)  # either may be None, which has no order
-    return one.target, one.class_name, one.item_id, one.cheap, one.exact, *last
+def _by_item(agreement: Agreement) -> tuple[object, ...]:
+    last = (
+        str(agreement.correlation),
+        str(agreement.error),
+    )  # either may be None, which has no order
+    return (
+        agreement.target,
+        agreement.class_name,
+        agreement.item_id,
+        agreement.cheap,
+        agreement.exact,
+        *last,
+    )
 
 
 _BY_MENTION = attrgetter("target", "class_name", "item_id", "group", "entity", "cheap", "exact")
@@ -72,8 +82,8 @@ class ExactSample:
     def by_class(self) -> dict[tuple[str, str], list[PairedMentions]]:
         """The mentions of each (target, class), sorted by these and by item."""
         found: dict[tuple[str, str], list[PairedMentions]] = {}
-        for one in sorted(self.mentions, key=_BY_MENTION):
-            found.setdefault((one.target, one.class_name), []).append(one)
+        for mention in sorted(self.mentions, key=_BY_MENTION):
+            found.setdefault((mention.target, mention.class_name), []).append(mention)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +107,7 @@ class ExactSample:
 
 
 def _rows(rows: Iterable[Any], key: Callable[[Any], Any]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in sorted(rows, key=key)]
+    return [asdict(row) for row in sorted(rows, key=key)]
 
 
 #: sampled items that mention a group; with fewer the spread of the corrections is not known
@@ -231,12 +241,12 @@ def _missing(
 
     As variance of the mean over a sample of this size: squares are summed by item and entity.
     """
-    weighted = [(weights[one.group, one.entity], one) for one in members]
+    weighted = [(weights[member.group, member.entity], member) for member in members]
     total = math.fsum(w * one.mentions for w, one in weighted)
     mean = math.fsum(w * one.mentions * one.mean for w, one in weighted) / total
     squares = math.fsum(w * w * _squares(one.by_document, mean) for w, one in weighted)
-    weight = math.fsum(weights.get((one.group, one.entity), 0.0) * one.mentions for one in rows)
-    seen = _weighted(rows, weights, 0.0, [one.cheap for one in rows]).crossed
+    weight = math.fsum(weights.get((row.group, row.entity), 0.0) * row.mentions for row in rows)
+    seen = _weighted(rows, weights, 0.0, [row.cheap for row in rows]).crossed
     return max(0.0, squares / (total * weight) - seen)
 
 
@@ -269,7 +279,7 @@ def sampled(
         fraction: of the run's items, that was sampled; at 1 nothing is left to chance.
         scale: lambda; 0 is the exact sample alone.
     """
-    return _weighted(rows, weights, fraction, [one.exact - scale * one.cheap for one in rows])
+    return _weighted(rows, weights, fraction, [row.exact - scale * row.cheap for row in rows])
 
 
 def _weighted(
@@ -277,9 +287,9 @@ def _weighted(
 ) -> Sampled:
     """The weighted mean of `values`, one for every row."""
     used = [
-        (one, w, x)
-        for one, x in zip(rows, values, strict=True)
-        if (w := weights.get((one.group, one.entity)))
+        (row, w, x)
+        for row, x in zip(rows, values, strict=True)
+        if (w := weights.get((row.group, row.entity)))
     ]
     total = math.fsum(w * one.mentions for one, w, _ in used)
     mean = math.fsum(w * x for _, w, x in used) / total if total else 0.0
@@ -307,7 +317,7 @@ def _jackknife(influences: Mapping[_Key, float], sizes: Mapping[_Key, float]) ->
 
 def _freedom(sizes: Mapping[_Key, float]) -> float:
     squares = [size * size for size in sizes.values()]
-    found = math.fsum(squares) ** 2 / math.fsum(one * one for one in squares)
+    found = math.fsum(squares) ** 2 / math.fsum(square * square for square in squares)
     return max(1.0, min(found, len(sizes) - 1))
 
 

@@ -166,8 +166,8 @@ class RandomisedTotals:
     def randomised(self) -> EntityTotals:
         """All draws together: the items of `real`."""
         whole = EntityTotals()
-        for one in self.draws:
-            whole.merge(one)
+        for draw in self.draws:
+            whole.merge(draw)
         return whole
 
     def of_draw(self, number: int) -> EntityTotals:
@@ -181,13 +181,13 @@ class RandomisedTotals:
         self.items += other.items
         self.failed += other.failed
         self.real.merge(other.real)
-        for number, one in enumerate(other.draws):
-            self.of_draw(number).merge(one)
+        for number, draw in enumerate(other.draws):
+            self.of_draw(number).merge(draw)
         return self
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; equal totals give equal JSON."""
-        draws = [one.to_json() for one in self.draws] or [[]]
+        draws = [draw.to_json() for draw in self.draws] or [[]]
         while len(draws) > 1 and not draws[-1]:
             draws.pop()
         found = {
@@ -206,7 +206,7 @@ class RandomisedTotals:
             items=content["items"],
             failed=content["failed"],
             real=EntityTotals.from_json(content["real"]),
-            draws=[EntityTotals.from_json(one) for one in draws],
+            draws=[EntityTotals.from_json(draw) for draw in draws],
         )
 
 
@@ -273,8 +273,8 @@ def randomised_control(totals: RandomisedTotals, rules: Rules) -> Randomised | N
     cells = cells_of(totals.real)
     real, random = table_of(cells, rules), group_table(totals.randomised, rules)
     by_key = {_key(row): row for row in random}
-    by_class = {(one.target, one.class_name): one for one in cells}
-    draws = [one for one in totals.draws if one.strata]
+    by_class = {(cell.target, cell.class_name): cell for cell in cells}
+    draws = [draw for draw in totals.draws if draw.strata]
     rows = [
         _row(row, mine, theirs, _ratio(row, by_class[row.target, row.class_name], draws, rules))
         for row in real
@@ -317,7 +317,7 @@ def _ratio(
         right = [one for one in chain(*others) if one.entity in own]
         both = {one.entity for one in right}
         left = [one for one in left if one.entity in both]
-    return ratio_of(left, right, [_by_name(row, one) for one in draws])
+    return ratio_of(left, right, [_by_name(row, draw) for draw in draws])
 
 
 def _by_name(row: GroupStatistic, totals: EntityTotals) -> ByName:

@@ -180,8 +180,16 @@ class ShardAggregate:
                 if outcome.text is not None:
                     self.repeats.add(outcome.text)
         self.seen.add(attributions)
-        pictures = [one for one in attributions if isinstance(one.features, PatchGrid)]
-        texts = [one for one in attributions if not isinstance(one.features, PatchGrid)]
+        pictures = [
+            attribution
+            for attribution in attributions
+            if isinstance(attribution.features, PatchGrid)
+        ]
+        texts = [
+            attribution
+            for attribution in attributions
+            if not isinstance(attribution.features, PatchGrid)
+        ]
         for added, some in ((self._add_images, pictures), (self._add_texts, texts)):
             if some:
                 added(some)
@@ -307,7 +315,9 @@ class ShardAggregate:
             )
 
     def _add_texts(self, attributions: Sequence[Attribution]) -> None:
-        keys, kinds = numbered([(one.target, one.class_name) for one in attributions])
+        keys, kinds = numbered(
+            [(attribution.target, attribution.class_name) for attribution in attributions]
+        )
         batch = TextBatch.join(attributions)
         _check_finite(batch.relevance, attributions)
         tables = [self._words.setdefault(key, ExactTable()) for key in keys]
@@ -318,7 +328,10 @@ class ShardAggregate:
 
     def _add_images(self, attributions: Sequence[Attribution]) -> None:
         keys, kinds = numbered(
-            [(one.target, one.class_name, *one.relevance.shape) for one in attributions]
+            [
+                (attribution.target, attribution.class_name, *attribution.relevance.shape)
+                for attribution in attributions
+            ]
         )
         for number, key in enumerate(keys):
             chosen = np.flatnonzero(kinds == number).tolist()
@@ -370,5 +383,9 @@ def _check_finite(
 ) -> None:
     """Raise ValueError where a relevance, of all attributions together, is not finite."""
     if not np.isfinite(relevance).all():
-        wrong = next(one for one in attributions if not np.isfinite(one.relevance).all())
+        wrong = next(
+            attribution
+            for attribution in attributions
+            if not np.isfinite(attribution.relevance).all()
+        )
         raise ValueError(f"item {wrong.item_id!r} has a relevance that is not finite")

@@ -34,18 +34,20 @@ class TextBatch:
     def join(cls, attributions: Sequence[Attribution]) -> "TextBatch":
         """Put texts together; at least one is given, and none is of a picture."""
         tokens = [
-            Tokens.of(one.features)
-            for one in attributions
-            if not isinstance(one.features, PatchGrid)
+            Tokens.of(attribution.features)
+            for attribution in attributions
+            if not isinstance(attribution.features, PatchGrid)
         ]
-        lengths = [len(one) for one in tokens]
+        lengths = [len(token) for token in tokens]
         return cls(
             attributions=attributions,
             tokens=tokens,
             of=np.repeat(np.arange(len(tokens)), lengths),
-            words=np.concatenate([one.words for one in tokens]),
-            special=np.concatenate([one.special for one in tokens]),
-            relevance=np.concatenate([one.relevance for one in attributions], dtype=np.float64),
+            words=np.concatenate([token.words for token in tokens]),
+            special=np.concatenate([token.special for token in tokens]),
+            relevance=np.concatenate(
+                [attribution.relevance for attribution in attributions], dtype=np.float64
+            ),
         )
 
 
@@ -72,9 +74,9 @@ def words_of(batch: TextBatch) -> TextWords:
         np.float64
     )
     of = found // width
-    starts = np.concatenate([one.starts for one in batch.tokens])[places[first]]
-    ends = np.concatenate([one.ends for one in batch.tokens])[places[last]]
-    stored = [one.text for one in batch.attributions]
+    starts = np.concatenate([token.starts for token in batch.tokens])[places[first]]
+    ends = np.concatenate([token.ends for token in batch.tokens])[places[last]]
+    stored = [attribution.text for attribution in batch.attributions]
     given = [one for one in stored if one is not None]
     spans = zip(of.tolist(), starts.tolist(), ends.tolist(), strict=True)
     if len(given) == len(stored):
@@ -152,11 +154,11 @@ def _counted(spelled: str, start: int, end: int) -> str:
 
 def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -> Sequence[str]:
     """The pieces of every word put together."""
-    found = [""] * count
-    pieces = [piece for one in batch.tokens for piece in one.texts]
+    spellings = [""] * count
+    pieces = [piece for token in batch.tokens for piece in token.texts]
     for place, word in zip(places.tolist(), number.tolist(), strict=True):
-        found[word] += pieces[place]
-    return found
+        spellings[word] += pieces[place]
+    return spellings
 
 
 def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, dict[str, list[int]]]]:

@@ -37,24 +37,24 @@ def pieces(text: str, *, folded: bool = False) -> list[Piece]:
     """
     if text.isascii():
         return _ascii_pieces(text)
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     before = 0
     for match in _pattern().finditer(text):
         key, capitals = _fold(match.group(), folded=folded)
         start, end = match.span()
-        found.append(Piece(key, capitals, start, end, start > before))
+        pieces.append(Piece(key, capitals, start, end, start > before))
         before = end
-    return found
+    return pieces
 
 
 def exact_key(word: str) -> str:
     """The keys of its pieces, one after the other; a space between words apart."""
-    return " ".join(one.key for one in pieces(word))
+    return " ".join(piece.key for piece in pieces(word))
 
 
 def folded_key(word: str) -> str:
     """As `exact_key`, whatever the accents and the width of its letters."""
-    return " ".join(one.key for one in pieces(word, folded=True))
+    return " ".join(piece.key for piece in pieces(word, folded=True))
 
 
 def _ascii_pieces(text: str) -> list[Piece]:
@@ -87,9 +87,9 @@ class KeyFilter:
         """`keys` are those of pieces."""
         self._keys = keys
         # of a text of plain letters no other key can be a piece
-        ascii_keys = [one for one in keys if one.isascii()]
-        self._plain = all(re.fullmatch(r"\w+", one, re.ASCII) for one in ascii_keys)
-        self._words = frozenset(one.encode() for one in ascii_keys)
+        ascii_keys = [key for key in keys if key.isascii()]
+        self._plain = all(re.fullmatch(r"\w+", key, re.ASCII) for key in ascii_keys)
+        self._words = frozenset(key.encode() for key in ascii_keys)
 
     def may_hold(self, text: str) -> bool:
         """Whether a piece of `text` may have one of the keys; false means that none has."""

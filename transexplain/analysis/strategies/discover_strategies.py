@@ -55,11 +55,11 @@ def gather(attributions: Iterable[Attribution]) -> Sample:
     """Explanations of one modality, in any order, as points in the order of their ids."""
     grids: dict[str, _Floats] = {}
     texts: dict[str, dict[str, float]] = {}
-    for one in attributions:
-        if isinstance(one.features, PatchGrid):
-            grids[one.item_id] = np.asarray(one.relevance, dtype=np.float64)
+    for attribution in attributions:
+        if isinstance(attribution.features, PatchGrid):
+            grids[attribution.item_id] = np.asarray(attribution.relevance, dtype=np.float64)
         else:
-            texts[one.item_id] = word_types(one)
+            texts[attribution.item_id] = word_types(attribution)
     ids = tuple(sorted(grids or texts))
     if grids:
         return Sample(item_ids=ids, grids=pooled([grids[name] for name in ids]), bags=None)
@@ -169,7 +169,7 @@ class Reading:
 def read(sample: Sample, target: str, class_name: str, items: int, seed: int) -> Reading:
     """Cluster the sampled explanations of one class; fewer than `FEWEST` are left alone."""
     points = sample.points()
-    found = ClassStrategies(
+    class_strategies = ClassStrategies(
         target=target,
         class_name=class_name,
         items=items,
@@ -185,11 +185,13 @@ def read(sample: Sample, target: str, class_name: str, items: int, seed: int) ->
     labels = np.zeros(len(points), dtype=np.intp)
     if len(points) >= FEWEST:
         clustering = spectral.cluster(points, seed=seed)
-        found, labels = _with_clusters(found, sample, points, clustering, seed)
+        class_strategies, labels = _with_clusters(
+            class_strategies, sample, points, clustering, seed
+        )
     grids = sample.grids
     shares = shortcuts.shares(grids) if grids is not None else np.zeros((len(points), 0))
     return Reading(
-        found=found,
+        found=class_strategies,
         shares=tuple(shares[labels == one] for one in range(int(labels.max()) + 1)),
         shape=(0, 0) if grids is None else (grids.shape[1], grids.shape[2]),
         vocabulary=None if sample.bags is None else shortcuts.vocabulary(sample.bags, sample.words),
@@ -197,7 +199,7 @@ def read(sample: Sample, target: str, class_name: str, items: int, seed: int) ->
 
 
 def _with_clusters(
-    found: ClassStrategies,
+    class_strategies: ClassStrategies,
     sample: Sample,
     points: _Floats,
     clustering: spectral.Clustering,
@@ -211,7 +213,7 @@ def _with_clusters(
     each = spectral.silhouettes(points, labels) if count > 1 else None
     drawn = spectral.picture(points, seed)
     clustered = replace(
-        found,
+        class_strategies,
         clusters=_clusters(sample, points, labels, each),
         eigenvalues=tuple(map(float, clustering.eigenvalues)),
         chance=tuple(map(float, clustering.chance)),
@@ -256,41 +258,41 @@ def _mean(grids: _Floats) -> Grid:
     return tuple(tuple(map(float, row)) for row in grids.mean(axis=0))
 
 
-def judged(one: Reading, others: Sequence[Reading], seed: int) -> ClassStrategies:
+def judged(reading: Reading, others: Sequence[Reading], seed: int) -> ClassStrategies:
     """The class with its evidence judged: each cluster against all other items looked at.
 
     Not against its own class alone: several clusters, or all of a class, may share a shortcut.
     """
-    if not one.found.clusters:
-        return one.found
-    spatial, verbal = _regions(one, others, seed), _words(one, others)
+    if not reading.found.clusters:
+        return reading.found
+    spatial, verbal = _regions(reading, others, seed), _words(reading, others)
     clusters = [
         replace(cluster, regions=spatial[place], words=verbal[place])
-        for place, cluster in enumerate(one.found.clusters)
+        for place, cluster in enumerate(reading.found.clusters)
     ]
-    return replace(one.found, clusters=tuple(clusters))
+    return replace(reading.found, clusters=tuple(clusters))
 
 
 def _regions(
-    one: Reading, others: Sequence[Reading], seed: int
+    reading: Reading, others: Sequence[Reading], seed: int
 ) -> list[tuple[RegionEvidence, ...]]:
     # pictures of another grid have other regions
-    same = [share for other in others if other.shape == one.shape for share in other.shares]
+    same = [share for other in others if other.shape == reading.shape for share in other.shares]
     outside = []
-    for place, inside in enumerate(one.shares):
-        rest = [share for other, share in enumerate(one.shares) if other != place] + same
+    for place, inside in enumerate(reading.shares):
+        rest = [share for other, share in enumerate(reading.shares) if other != place] + same
         outside.append(np.concatenate([inside[:0], *rest]))
-    return shortcuts.evidence(one.shape, list(one.shares), outside, seed)
+    return shortcuts.evidence(reading.shape, list(reading.shares), outside, seed)
 
 
-def _words(one: Reading, others: Sequence[Reading]) -> list[tuple[WordEvidence, ...]]:
-    if one.vocabulary is None:
-        return [()] * len(one.found.clusters)
+def _words(reading: Reading, others: Sequence[Reading]) -> list[tuple[WordEvidence, ...]]:
+    if reading.vocabulary is None:
+        return [()] * len(reading.found.clusters)
     rest = [other.vocabulary for other in others if other.vocabulary is not None]
     return shortcuts.judged(
-        [cluster.words for cluster in one.found.clusters],
-        [cluster.size for cluster in one.found.clusters],
-        shortcuts.merged([one.vocabulary, *rest]),
+        [cluster.words for cluster in reading.found.clusters],
+        [cluster.size for cluster in reading.found.clusters],
+        shortcuts.merged([reading.vocabulary, *rest]),
     )
 
 

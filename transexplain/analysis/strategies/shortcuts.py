@@ -55,8 +55,8 @@ class Cluster:
     @property
     def suspicions(self) -> tuple[RegionEvidence | WordEvidence, ...]:
         """The evidence that stands out: the densest region, the heaviest word first."""
-        spatial = [one for one in self.regions if one.stands_out]
-        verbal = [one for one in self.words if one.stands_out]
+        spatial = [region for region in self.regions if region.stands_out]
+        verbal = [word for word in self.words if word.stands_out]
         # a corner is part of two borders
         spatial.sort(key=lambda one: -one.share / one.area)
         return (*spatial, *sorted(verbal, key=lambda one: -one.share))
@@ -150,7 +150,10 @@ def shares(grids: _Floats) -> _Floats:
     """(N, regions) the share of each picture's positive relevance that lies in each region."""
     positive = np.clip(grids, 0.0, None)
     totals = positive.sum(axis=(1, 2))
-    inside = [positive[:, one.rows, one.cols].sum(axis=(1, 2)) for one in regions(*grids.shape[1:])]
+    inside = [
+        positive[:, region.rows, region.cols].sum(axis=(1, 2))
+        for region in regions(*grids.shape[1:])
+    ]
     if not inside:
         return np.zeros((len(grids), 0))
     found, whole = np.stack(inside, axis=1), totals[:, None]
@@ -194,15 +197,18 @@ def evidence(
     return found
 
 
-def _tested_region(one: RegionEvidence, size: int) -> RegionEvidence:
+def _tested_region(region_evidence: RegionEvidence, size: int) -> RegionEvidence:
     out = (
         size >= FEWEST
-        and one.adjusted_p is not None
-        and one.elsewhere is not None
-        and one.adjusted_p <= LEVEL
-        and one.share >= max(LARGE, TIMES_AREA * one.area, TIMES_ELSEWHERE * one.elsewhere)
+        and region_evidence.adjusted_p is not None
+        and region_evidence.elsewhere is not None
+        and region_evidence.adjusted_p <= LEVEL
+        and region_evidence.share
+        >= max(
+            LARGE, TIMES_AREA * region_evidence.area, TIMES_ELSEWHERE * region_evidence.elsewhere
+        )
     )
-    return replace(one, stands_out=out)
+    return replace(region_evidence, stands_out=out)
 
 
 def _p_values(inside: _Floats, rest: _Floats, rng: np.random.Generator) -> list[float | None]:
@@ -308,19 +314,19 @@ def judged(
     ]
 
 
-def _p(one: WordEvidence, size: int, corpus: Vocabulary) -> float:
+def _p(word_evidence: WordEvidence, size: int, corpus: Vocabulary) -> float:
     """How often so many texts, sampled from all, hold the word as often."""
-    held = corpus.documents[one.word]
-    return float(hypergeom.sf(one.documents - 1, corpus.texts, held, size))
+    held = corpus.documents[word_evidence.word]
+    return float(hypergeom.sf(word_evidence.documents - 1, corpus.texts, held, size))
 
 
-def _tested_word(one: WordEvidence, size: int) -> WordEvidence:
+def _tested_word(word_evidence: WordEvidence, size: int) -> WordEvidence:
     out = (
         size >= FEWEST
-        and one.adjusted_p is not None
-        and one.adjusted_p <= LEVEL
-        and one.share >= LARGE
-        and one.corpus_share <= RARE
-        and one.documents >= COMMON * size
+        and word_evidence.adjusted_p is not None
+        and word_evidence.adjusted_p <= LEVEL
+        and word_evidence.share >= LARGE
+        and word_evidence.corpus_share <= RARE
+        and word_evidence.documents >= COMMON * size
     )
-    return replace(one, stands_out=out)
+    return replace(word_evidence, stands_out=out)

@@ -92,9 +92,9 @@ def render(summary: EvaluationSummary) -> str:
     )
 
 
-def _cloud(one: ClassWords) -> list[tuple[str, int, float]]:
+def _cloud(class_words: ClassWords) -> list[tuple[str, int, float]]:
     """The words of a class in alphabetical order, each with its size of type and its score."""
-    sized = zip(one.words, type_sizes(one.scores), one.scores, strict=True)
+    sized = zip(class_words.words, type_sizes(class_words.scores), class_words.scores, strict=True)
     return sorted(sized, key=lambda entry: entry[0])
 
 
@@ -309,9 +309,9 @@ def _words(row: Row) -> Iterator[str]:
         return
     yield f"Words of {markdown_text(row.method)}:"
     yield ""
-    for one in row.lists:
-        words = markdown_text(", ".join(one.words[:_SHOWN_WORDS]))
-        yield f"- {markdown_text(one.class_name)}: {words}"
+    for items in row.lists:
+        words = markdown_text(", ".join(items.words[:_SHOWN_WORDS]))
+        yield f"- {markdown_text(items.class_name)}: {words}"
     for pair in row.shared:
         words = markdown_text(", ".join(pair.words)) or "none"
         both = markdown_text(" and ".join(pair.classes))

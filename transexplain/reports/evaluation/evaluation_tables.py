@@ -51,7 +51,8 @@ POINTS = 200
 def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
     """Label -> what kind of row it is, in the order of the plan, those of no method last."""
     found: dict[str, RowKind] = {
-        one.label: "random" if one.method.name == RANDOM else "method" for one in plan.methods
+        method.label: "random" if method.method.name == RANDOM else "method"
+        for method in plan.methods
     }
     return {**found, ORACLE: "oracle", PREDICTION: "prediction"}
 
@@ -295,7 +296,10 @@ def _evaluated(db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gath
         failed=runs.progress(db, run.id).items_failed,
         seed=plan.seed,
         targets=plan.targets,
-        methods={one.label: {**asdict(one.method), "items": one.items} for one in plan.methods},
+        methods={
+            method.label: {**asdict(method.method), "items": method.items}
+            for method in plan.methods
+        },
         resamples=RESAMPLES,
         permutations=PERMUTATIONS,
         inputs_digest=manifest.name,

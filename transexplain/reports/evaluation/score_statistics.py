@@ -295,7 +295,7 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
     """
     from scipy.stats import bootstrap  # 70 MB that a server of pages does without
 
-    found: list[Interval | None] = [None] * len(values)
+    intervals: list[Interval | None] = [None] * len(values)
     for rows, columns in _same_columns(~np.isnan(values)):
         if columns.sum() < FEWEST:
             continue
@@ -310,8 +310,8 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
         ).confidence_interval
         ends = np.stack([result.low, result.high], axis=-1).tolist()
         for row, (low, high) in zip(rows, ends, strict=True):
-            found[row] = (low, high)
-    return found
+            intervals[row] = (low, high)
+    return intervals
 
 
 def differences(values: Matrix, reference: int, seed: int) -> list[Difference | None]:
@@ -427,14 +427,14 @@ def wholes(columns: Sequence[Column], join: Join, items: int, seed: int) -> list
     return [_whole(column, join, halves) for column in columns]
 
 
-def minus(one: Whole, best: Whole) -> Difference | None:
+def minus(whole: Whole, best: Whole) -> Difference | None:
     """`one` minus `best`; None where they are not of the same items or one has no value."""
-    if one.scored.value is None or best.scored.value is None or one.items != best.items:
+    if whole.scored.value is None or best.scored.value is None or whole.items != best.items:
         return None
-    pairs = zip(one.halves, best.halves, strict=True)
-    mean = one.scored.value - best.scored.value
+    pairs = zip(whole.halves, best.halves, strict=True)
+    mean = whole.scored.value - best.scored.value
     return Difference(
-        items=len(one.items),
+        items=len(whole.items),
         mean=mean,
         interval=_interval(mean, [None if a is None or b is None else a - b for a, b in pairs]),
         p=None,
@@ -462,16 +462,16 @@ def _whole(column: Column, join: Join, halves: list[list[int]]) -> Whole:
 
 def _mean_of(draws: Sequence[Scored]) -> Scored:
     """The value and the curve that draws have on average, where all have one."""
-    values = [one.value for one in draws if one.value is not None]
+    values = [draw.value for draw in draws if draw.value is not None]
     if len(draws) == 1 or len(values) < len(draws):
-        return next((one for one in draws if one.value is None), draws[0])
-    points = zip(*(one.curve for one in draws), strict=True)
+        return next((draw for draw in draws if draw.value is None), draws[0])
+    points = zip(*(draw.curve for draw in draws), strict=True)
     curve = tuple(math.fsum(at_point) / len(draws) for at_point in points)
     return Scored(value=math.fsum(values) / len(draws), curve=curve, detail=draws[0].detail)
 
 
 def _interval(value: float | None, halves: Sequence[float | None]) -> Interval | None:
-    known = [one for one in halves if one is not None]
+    known = [half for half in halves if half is not None]
     if value is None or len(known) < HALVES / 2:
         return None
     reach = 1.96 * float(np.std(known, ddof=1))

@@ -139,16 +139,19 @@ def _effects(summary: Summary) -> Iterator[str]:
     yield f"Groups by verdict: {found}."
     for state in counts:
         yield from verdicts(groups, state)
-    for one in groups.outcomes:
-        rate, ratio = one.own.selected, one.impact_ratio
-        against = "" if ratio is None else f", {number(ratio)} times the rate of {one.reference}"
-        measure = one.measure("rate")
+    for outcome in groups.outcomes:
+        rate, ratio = outcome.own.selected, outcome.impact_ratio
+        against = (
+            "" if ratio is None else f", {number(ratio)} times the rate of {outcome.reference}"
+        )
+        measure = outcome.measure("rate")
         sure = sureness(measure) if measure else ""
-        within = f" in {one.stratum}" if one.stratum else ""
+        within = f" in {outcome.stratum}" if outcome.stratum else ""
         yield (
-            f"Items {'of' if one.whole else 'with'} {one.group}{within}: {one.prediction} is "
-            f"predicted for {percent(rate.share)} of {rate.total:,} items{against}; difference "
-            f"{signed(100 * one.difference, 1)} points ({sure or 'too few for an interval'})."
+            f"Items {'of' if outcome.whole else 'with'} {outcome.group}{within}: "
+            f"{outcome.prediction} "
+            f"is predicted for {percent(rate.share)} of {rate.total:,} items{against}; difference "
+            f"{signed(100 * outcome.difference, 1)} points ({sure or 'too few for an interval'})."
         )
     for row in compared(groups):
         if row.flagged:

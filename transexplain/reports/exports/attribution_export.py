@@ -44,7 +44,9 @@ def table_of(
     of = pa.array(part.explained.of)
     items = {**_items(part), **_position_columns(part)}
     own = {
-        name: [None if redacted else _encodable(one.meta.get(name)) for one in part.outcomes]
+        name: [
+            None if redacted else _encodable(outcome.meta.get(name)) for outcome in part.outcomes
+        ]
         for name in kept
         if name not in items and name in schema.names
     }
@@ -60,38 +62,38 @@ def table_of(
 def _items(part: Part) -> dict[str, Sequence[Any]]:
     outcomes = part.outcomes
     return {
-        "id": [encodable(one.item_id) for one in outcomes],
-        "idx": [one.index for one in outcomes],
-        "prediction": [one.predicted for one in outcomes],
-        "label": [_encodable(one.label) for one in outcomes],
-        "raw_label": [_encodable(one.raw_label) for one in outcomes],
-        "predictions": [one.logits for one in outcomes],
-        "truncated": [one.truncated for one in outcomes],
-        "meta": [json.dumps(dict(one.meta)) for one in outcomes],
+        "id": [encodable(outcome.item_id) for outcome in outcomes],
+        "idx": [outcome.index for outcome in outcomes],
+        "prediction": [outcome.predicted for outcome in outcomes],
+        "label": [_encodable(outcome.label) for outcome in outcomes],
+        "raw_label": [_encodable(outcome.raw_label) for outcome in outcomes],
+        "predictions": [outcome.logits for outcome in outcomes],
+        "truncated": [outcome.truncated for outcome in outcomes],
+        "meta": [json.dumps(dict(outcome.meta)) for outcome in outcomes],
     }
 
 
 def _position_columns(part: Part) -> dict[str, Sequence[Any]]:
-    pictures = [one for one in part.features if isinstance(one, PatchGrid)]
+    pictures = [feature for feature in part.features if isinstance(feature, PatchGrid)]
     if pictures:
         return _pictures(part.outcomes, part.features)
-    tokens = [one for one in part.features if isinstance(one, Tokens)]
+    tokens = [feature for feature in part.features if isinstance(feature, Tokens)]
     return {
         "text": [_encodable(text) for text in part.texts],
         "second_at": part.seconds,
-        "tokens": [[encodable(piece) for piece in one.texts] for one in tokens],
-        "offsets": [np.stack([one.starts, one.ends], axis=1).tolist() for one in tokens],
-        "special": [one.special.tolist() for one in tokens],
+        "tokens": [[encodable(piece) for piece in token.texts] for token in tokens],
+        "offsets": [np.stack([token.starts, token.ends], axis=1).tolist() for token in tokens],
+        "special": [token.special.tolist() for token in tokens],
     }
 
 
 def _pictures(
     outcomes: Sequence[ItemOutcome], features: Sequence[Tokens | PatchGrid]
 ) -> dict[str, Sequence[Any]]:
-    grids = [one if isinstance(one, PatchGrid) else None for one in features]
+    grids = [feature if isinstance(feature, PatchGrid) else None for feature in features]
     names = ("rows", "cols", "height", "width", "box")
     return {
-        "source": [_encodable(one.source) for one in outcomes],
+        "source": [_encodable(outcome.source) for outcome in outcomes],
         **{name: [getattr(grid, name, None) for grid in grids] for name in names},
     }
 
@@ -138,9 +140,9 @@ def _relevance(explained: AttributionColumns, features: Sequence[Tokens | PatchG
     flat, offsets = explained.joined_relevance()
     values = pa.array(flat)
     grids = [features[item] for item in explained.of.tolist()]
-    if not any(isinstance(one, PatchGrid) for one in grids):
+    if not any(isinstance(grid, PatchGrid) for grid in grids):
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
-    sides = [(one.rows, one.cols) if isinstance(one, PatchGrid) else (0, 1) for one in grids]
+    sides = [(grid.rows, grid.cols) if isinstance(grid, PatchGrid) else (0, 1) for grid in grids]
     inner = np.cumsum([0, *(cols for rows, cols in sides for _ in range(rows))])
     outer = np.cumsum([0, *(rows for rows, _ in sides)])
     rows_of = pa.ListArray.from_arrays(pa.array(inner.astype(np.int32)), values)
@@ -164,8 +166,8 @@ def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterato
     """
     items, kept = results.iter_items(db, run.id), metadata_of(run.plan)
     item: ItemOutcome | ItemFailure | None = None
-    for one in results.iter_attributions(db, run.id):
-        while item is None or item.item_id != one.item_id:
+    for attribution in results.iter_attributions(db, run.id):
+        while item is None or item.item_id != attribution.item_id:
             item = next(items, None)
             if item is None:
                 raise ConfigurationError(
@@ -173,7 +175,7 @@ def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterato
                 )
         if isinstance(item, ItemOutcome):
             own = {name: _clean(item.meta.get(name)) for name in kept}
-            row = _row(item, one)
+            row = _row(item, attribution)
             yield {**dict.fromkeys(own), **_without_content(row)} if redacted else {**own, **row}
 
 
@@ -199,47 +201,47 @@ def _clean(text: str | None) -> str | None:
     return None if text is None else encodable(text)
 
 
-def _row(item: ItemOutcome, one: Attribution) -> Row:
+def _row(item: ItemOutcome, attribution: Attribution) -> Row:
     return {
         "id": encodable(item.item_id),
         "idx": item.index,
-        **_positions(item, one),
-        "target": one.target,
-        "rank": one.rank,
-        "class": one.class_name,
-        "logit": one.logit,
+        **_positions(item, attribution),
+        "target": attribution.target,
+        "rank": attribution.rank,
+        "class": attribution.class_name,
+        "logit": attribution.logit,
         "prediction": item.predicted,
         "label": _clean(item.label),
         "raw_label": _clean(item.raw_label),
         "predictions": list(item.logits),
-        "unit": one.unit,
-        "method": one.method,
-        "at": one.at,
+        "unit": attribution.unit,
+        "method": attribution.method,
+        "at": attribution.at,
         "truncated": item.truncated,
-        **_ledger(one.ledger),
-        "notes": [encodable(note) for note in one.notes],
+        **_ledger(attribution.ledger),
+        "notes": [encodable(note) for note in attribution.notes],
         "meta": json.dumps(dict(item.meta)),
     }
 
 
-def _positions(item: ItemOutcome, one: Attribution) -> Row:
-    if isinstance(one.features, PatchGrid):
-        return _picture(item, one, one.features)
-    return _text(one, one.features)
+def _positions(item: ItemOutcome, attribution: Attribution) -> Row:
+    if isinstance(attribution.features, PatchGrid):
+        return _picture(item, attribution, attribution.features)
+    return _text(attribution, attribution.features)
 
 
-def _text(one: Attribution, tokens: Sequence[Token]) -> Row:
+def _text(attribution: Attribution, tokens: Sequence[Token]) -> Row:
     return {
-        "text": _clean(one.text),
-        "second_at": one.second_at,
+        "text": _clean(attribution.text),
+        "second_at": attribution.second_at,
         "tokens": [encodable(token.text) for token in tokens],
         "offsets": [[token.start, token.end] for token in tokens],
         "special": [token.special for token in tokens],
-        "attributions": one.relevance.tolist(),
+        "attributions": attribution.relevance.tolist(),
     }
 
 
-def _picture(item: ItemOutcome, one: Attribution, grid: PatchGrid) -> Row:
+def _picture(item: ItemOutcome, attribution: Attribution, grid: PatchGrid) -> Row:
     return {
         "source": _clean(item.source),
         "rows": grid.rows,
@@ -247,8 +249,8 @@ def _picture(item: ItemOutcome, one: Attribution, grid: PatchGrid) -> Row:
         "height": grid.height,
         "width": grid.width,
         "box": list(grid.box),
-        "attributions": one.relevance.tolist(),
-        "special_attributions": list(one.prefix_relevance),
+        "attributions": attribution.relevance.tolist(),
+        "special_attributions": list(attribution.prefix_relevance),
     }
 
 

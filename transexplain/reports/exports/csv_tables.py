@@ -135,8 +135,8 @@ _MEASURE: Columns[Measured] = (
     Column("prediction", lambda row: row[1].prediction),
     Column("stratum", lambda row: row[1].stratum),
     *(
-        replace(one, title=_OF_MEASURE.get(one.title, one.title))
-        for one in record_columns(Measure, 2)
+        replace(column, title=_OF_MEASURE.get(column.title, column.title))
+        for column in record_columns(Measure, 2)
     ),
 )
 _CLASS: Columns[Any] = (
@@ -153,7 +153,7 @@ _SHRUNKEN = {
 
 
 def _entity_columns() -> Columns[Any]:
-    row = {one.title: one for one in record_columns(EntityRow, 2)}
+    row = {column.title: column for column in record_columns(EntityRow, 2)}
     ranked = record_columns(RankedEntity, 3)
     return (
         *_CLASS,
@@ -171,9 +171,9 @@ def _entities(
 ) -> Iterator[tuple[str, str, EntityRow, RankedEntity | None]]:
     """Every entity of every group; shrunken where there are enough of them to be ranked."""
     ranked = {
-        (ranking.target, ranking.class_name, one.entity): one
+        (ranking.target, ranking.class_name, entity.entity): entity
         for ranking in rankings(total.entities)
-        for one in ranking.entities
+        for entity in ranking.entities
     }
     for key, strata in by_class(total.entities).items():
         for row in total.entities.rows(strata):
@@ -183,16 +183,16 @@ def _entities(
 
 def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[str, str, WordTotal]]:
     for key in total.class_keys:
-        for one in total.words(*key):
-            if one.documents >= fewest:
-                yield *key, one
+        for word in total.words(*key):
+            if word.documents >= fewest:
+                yield *key, word
 
 
 def _impact_rows(summary: Summary) -> Iterator[tuple[tuple[str, str], ImpactRow]]:
     found = impact_of(summary)
-    for one in found.answers if found else ():
-        for table in one.tables:
-            yield from (((one.answer, table.by), row) for row in table.rows)
+    for answer in found.answers if found else ():
+        for table in answer.tables:
+            yield from (((answer.answer, table.by), row) for row in table.rows)
 
 
 def _splits(groups: Groups) -> Iterator[tuple[tuple[str, str], GroupStatistic]]:
@@ -228,7 +228,7 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
     yield Table(
         name="predictions",
         columns=(*_PREDICTION, *_logit_columns(run.plan.model.classes)),
-        rows=(one for one in results.iter_items(db, run.id) if isinstance(one, ItemOutcome)),
+        rows=(item for item in results.iter_items(db, run.id) if isinstance(item, ItemOutcome)),
     )
     failed = results.iter_items(db, run.id, only_failed=True)
     yield Table(
@@ -245,8 +245,8 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
 def _by_id(record: type) -> Columns[Any]:
     """Every table calls an item's id `id`, so that they join."""
     return tuple(
-        replace(one, title="id") if one.title == "item_id" else one
-        for one in record_columns(record)
+        replace(column, title="id") if column.title == "item_id" else column
+        for column in record_columns(record)
     )
 
 

@@ -39,15 +39,15 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def render(summary: Summary, found: ImpactByCategory) -> str:
+def render(summary: Summary, impact_by_category: ImpactByCategory) -> str:
     """The summary of results, in Markdown."""
     lines = [
         "# Selection rates and impact ratios (New York City, Local Law 144)",
         "",
         _NO_ADVICE,
         "",
-        *(f"- {_text(line)}" for line in _facts(summary, found)),
-        *impact_tables(found, 2),
+        *(f"- {_text(line)}" for line in _facts(summary, impact_by_category)),
+        *impact_tables(impact_by_category, 2),
         "",
         "## What the rules ask for, and where it is",
         "",
@@ -63,10 +63,10 @@ _RULE_COLUMNS: Columns[tuple[str, str, str]] = (
 )
 
 
-def _facts(summary: Summary, found: ImpactByCategory) -> Iterator[str]:
+def _facts(summary: Summary, impact_by_category: ImpactByCategory) -> Iterator[str]:
     audited = summary.audited
     yield f"Tool: {short(audited.model)}, sha256 {audited.model_digest or 'unknown'}."
-    yield from data_facts(found)
+    yield from data_facts(impact_by_category)
     yield f"Data set: {short(audited.dataset)}, sha256 {audited.fingerprint}."
     yield f"{coverage(summary)} Those without an answer are in no table."
     yield f"Run {audited.run_id}, TransExplain {audited.version}."
@@ -74,21 +74,24 @@ def _facts(summary: Summary, found: ImpactByCategory) -> Iterator[str]:
         yield sentence
 
 
-def data_facts(found: ImpactByCategory) -> Iterator[str]:
+def data_facts(impact_by_category: ImpactByCategory) -> Iterator[str]:
     """Dates, sources and what is missing, in sentences."""
-    yield f"Date of the audit: {moment(found.date)}."
-    yield f"Source and explanation of the data: {_as_written(found.data_source)}."
-    yield f"Date of the data: {_as_written(found.data_date)}."
-    yield f"In use since: {_as_written(found.in_use_since)}."
-    columns = ", ".join(f"{name} from {column}" for name, column in found.columns.items())
+    yield f"Date of the audit: {moment(impact_by_category.date)}."
+    yield f"Source and explanation of the data: {_as_written(impact_by_category.data_source)}."
+    yield f"Date of the data: {_as_written(impact_by_category.data_date)}."
+    yield f"In use since: {_as_written(impact_by_category.in_use_since)}."
+    columns = ", ".join(
+        f"{name} from {column}" for name, column in impact_by_category.columns.items()
+    )
     yield f"Categories are columns of the data: {columns}."
-    if found.exclude_below:
+    if impact_by_category.exclude_below:
         yield (
-            f"A category of less than {percent(found.exclude_below)} of a table's items has no "
-            f"impact ratio. Reason: {_as_written(found.exclusion_reason)}."
+            f"A category of less than {percent(impact_by_category.exclude_below)} of a "
+            f"table's items has no impact ratio. Reason: "
+            f"{_as_written(impact_by_category.exclusion_reason)}."
         )
-    if found.missing:
-        yield f"Missing: {'; '.join(found.missing)}."
+    if impact_by_category.missing:
+        yield f"Missing: {'; '.join(impact_by_category.missing)}."
 
 
 def _as_written(text: str) -> str:
@@ -96,19 +99,19 @@ def _as_written(text: str) -> str:
     return text.rstrip(".") or "not given"
 
 
-def impact_tables(found: ImpactByCategory, level: int) -> Iterator[str]:
+def impact_tables(impact_by_category: ImpactByCategory, level: int) -> Iterator[str]:
     """The tables of every favourable answer, under headings of this level and the next."""
-    for one in found.answers:
-        yield from ("", f"{'#' * level} Favourable: {_text(one.answer)}")
-        if one.median is not None and one.median_probability is not None:
+    for answer in impact_by_category.answers:
+        yield from ("", f"{'#' * level} Favourable: {_text(answer.answer)}")
+        if answer.median is not None and answer.median_probability is not None:
             yield ""
             yield (
-                f"Median score of all items: log-odds {signed(one.median)}, probability "
-                f"{percent(one.median_probability)}."
+                f"Median score of all items: log-odds {signed(answer.median)}, probability "
+                f"{percent(answer.median_probability)}."
             )
-        for table in one.tables:
+        for table in answer.tables:
             yield from ("", f"{'#' * (level + 1)} By {table.by}", "")
-            yield from markdown_table(_columns(one), table.rows)
+            yield from markdown_table(_columns(answer), table.rows)
             yield from ("", _unknown(table))
 
 

@@ -117,18 +117,18 @@ def _decided(row: Counterfactual | Outcome | None) -> str:
     )
 
 
-def _changed(one: GroupVerdict) -> str:
-    row = one.counterfactual
+def _changed(group_verdict: GroupVerdict) -> str:
+    row = group_verdict.counterfactual
     if row is None or row.changed_across is None:
         return "-"
     within = "" if row.changed_within is None else f" (by chance {percent(row.changed_within)})"
     return f"{percent(row.changed_across)}{within}"
 
 
-def _rates(one: GroupVerdict) -> str:
-    if one.rates is None:
+def _rates(group_verdict: GroupVerdict) -> str:
+    if group_verdict.rates is None:
         return "-"
-    own, other = one.rates.own.selected, one.rates.other.selected
+    own, other = group_verdict.rates.own.selected, group_verdict.rates.other.selected
     return f"{percent(own.share)} against {percent(other.share)}"
 
 
@@ -181,7 +181,7 @@ def _changes(previous: Previous | None) -> Iterator[str]:
     if previous is None:
         return
     yield from ("", f"### Compared with run {previous.run_id}")
-    changed = [one for one in previous.verdicts if one.changed]
+    changed = [verdict for verdict in previous.verdicts if verdict.changed]
     if not changed:
         yield ""
         yield "The verdicts on all groups are the same as before."

@@ -111,10 +111,10 @@ def accuracy(summary: Summary) -> str | None:
 def errors(groups: Groups | None) -> Iterator[str]:
     """Error rates over the items of each group and of its reference."""
     sides: dict[str, Side] = {}
-    for one in groups.outcomes if groups else ():
-        if not one.stratum:
-            sides.setdefault(one.reference, one.other)
-            sides.setdefault(one.group, one.own)
+    for outcome in groups.outcomes if groups else ():
+        if not outcome.stratum:
+            sides.setdefault(outcome.reference, outcome.other)
+            sides.setdefault(outcome.group, outcome.own)
     whole = {row.group for row in groups.outcomes if row.whole} if groups else set()
     for name, side in sides.items():
         if side.error is not None:
@@ -176,7 +176,7 @@ def impact(summary: Summary) -> Iterator[str]:
     """The lowest impact ratio by category of person, for every favourable answer."""
     found = impact_of(summary)
     if found is not None:
-        yield from (lowest_sentence(one, found.limit) for one in found.answers)
+        yield from (lowest_sentence(answer, found.limit) for answer in found.answers)
 
 
 def redaction(summary: Summary) -> str | None:

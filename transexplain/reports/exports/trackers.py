@@ -52,9 +52,9 @@ def metrics_of(summary: Summary) -> dict[str, float]:
         found["conservation/correlation"] = summary.conservation.correlation
     if summary.class_sensitivity is not None:
         found["class_sensitivity"] = summary.class_sensitivity.mean
-    for one in summary.faithfulness.rows if summary.faithfulness else ():
-        found[f"faithfulness/{one.target}/{one.metric}"] = one.mean
-        found[f"faithfulness/{one.target}/{one.metric}/above_random"] = one.difference
+    for row in summary.faithfulness.rows if summary.faithfulness else ():
+        found[f"faithfulness/{row.target}/{row.metric}"] = row.mean
+        found[f"faithfulness/{row.target}/{row.metric}/above_random"] = row.difference
     found |= _groups(summary)
     named: dict[str, float] = {}
     for name, value in found.items():
@@ -66,18 +66,18 @@ def metrics_of(summary: Summary) -> dict[str, float]:
 def _groups(summary: Summary) -> dict[str, float | None]:
     if summary.groups is None:
         return {}
-    found: dict[str, float | None] = {
+    groups: dict[str, float | None] = {
         f"verdicts/{state}": count for state, count in verdict_counts(summary.groups).items()
     }
     for question, states in state_counts(summary.groups).items():
-        found |= {f"verdicts/{question}/{state}": count for state, count in states.items()}
+        groups |= {f"verdicts/{question}/{state}": count for state, count in states.items()}
     for question, row, measure in measures(summary.groups):
         if not row.stratum:
-            found[f"{question}/{measure.name}/{row.group}/{row.prediction}"] = measure.value
+            groups[f"{question}/{measure.name}/{row.group}/{row.prediction}"] = measure.value
     for statistic in compared(summary.groups):
         key = f"difference/{statistic.group}/{statistic.target}/{statistic.class_name}"
-        found[key] = statistic.difference
-    return found
+        groups[key] = statistic.difference
+    return groups
 
 
 def parameters_of(summary: Summary) -> dict[str, str]:

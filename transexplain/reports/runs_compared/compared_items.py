@@ -84,9 +84,9 @@ class FoundTotals:
 def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | None, str]:
     """What a run finds in one text: its characters -> its type."""
     return {
-        explained_characters(one.notes): one.class_name
-        for one in attributions
-        if one.target == _PREDICTED
+        explained_characters(attribution.notes): attribution.class_name
+        for attribution in attributions
+        if attribution.target == _PREDICTED
     }
 
 
@@ -112,7 +112,7 @@ class AnswerTotals:
         old, new = pair
         labelled = old.label is not None and old.label == new.label
         was, now = (labelled and one.predicted == one.label for one in (old, new))
-        for counts in (self._all, *(self._groups.setdefault(one, Counter()) for one in groups)):
+        for counts in (self._all, *(self._groups.setdefault(group, Counter()) for group in groups)):
             counts.update(items=1, changed=not same, labelled=labelled, was=was, now=now)
 
     def record(self) -> AnswerChanges:
@@ -158,7 +158,8 @@ def refuse(disparities: Sequence[Disparity]) -> None:
     if not disparities:
         return
     lines = "\n".join(
-        f"  {one.what}: {one.before} before, {one.after} after" for one in disparities
+        f"  {disparity.what}: {disparity.before} before, {disparity.after} after"
+        for disparity in disparities
     )
     raise ConfigurationError(
         f"these runs cannot be compared; they differ in more than the model:\n{lines}\n"
@@ -175,7 +176,13 @@ def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
     exact = plan.exact
     yield "exact sample", exact and [exact.method.name, dict(exact.method.params), exact.share]
     yield "targets", sorted(plan.targets)
-    yield "classifications", {one.name: sorted(one.classes) for one in plan.classifications}
+    yield (
+        "classifications",
+        {
+            classification.name: sorted(classification.classes)
+            for classification in plan.classifications
+        },
+    )
     yield "labels", dict(plan.labels)
     yield "thresholds", plan.several and dict(plan.several.thresholds)
     yield (
@@ -424,14 +431,14 @@ def of_positions(before: Attribution, after: Attribution) -> Iterator[Disparity]
         yield Disparity(what="unit", before=before.unit, after=after.unit)
 
 
-def _positions(one: Attribution, other: Attribution) -> str:
-    if isinstance(one.features, PatchGrid):
-        return f"{one.features.rows} x {one.features.cols}"
+def _positions(attribution: Attribution, other: Attribution) -> str:
+    if isinstance(attribution.features, PatchGrid):
+        return f"{attribution.features.rows} x {attribution.features.cols}"
     theirs: Sequence[Token] = other.features if not isinstance(other.features, PatchGrid) else ()
-    for place, token in enumerate(one.features):
+    for place, token in enumerate(attribution.features):
         if place >= len(theirs) or theirs[place] != token:
-            return f"{len(one.features)} tokens, number {place + 1} {token.text!r}"
-    return f"{len(one.features)} tokens"
+            return f"{len(attribution.features)} tokens, number {place + 1} {token.text!r}"
+    return f"{len(attribution.features)} tokens"
 
 
 SHOWN = 50  #: items predicted differently that are listed
@@ -466,8 +473,8 @@ class ClassPairs:
             self.without_agreement += 1
             return
         self.agreement.append(value)
-        one = LeastAlike(item_id=after.item_id, agreement=value, text=text)
-        _keep(self._least, (-value, -len(self.before), one), LEAST)
+        least_alike = LeastAlike(item_id=after.item_id, agreement=value, text=text)
+        _keep(self._least, (-value, -len(self.before), least_alike), LEAST)
 
     @property
     def least_alike(self) -> tuple[LeastAlike, ...]:
@@ -642,39 +649,39 @@ _ELSEWHERE = " (other characters)"
 _OTHERWISE = " (other words)"
 
 
-def walk_pairs(db: Database, found: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
+def walk_pairs(db: Database, walk: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
     """Walk over the items that both runs explained, a page of either at a time; gives `found`.
 
     Raises ConfigurationError, unless `force`, as soon as a page shows that positions are not the
     same, or where there are `known` disparities; the message lists what the first page shows, too.
     """
-    for page in iter_pairs(db, *found.ids):
-        _page(db, page, found)
+    for page in iter_pairs(db, *walk.ids):
+        _page(db, page, walk)
         if not force:
-            refuse([*known, *found.disparities.values()])
+            refuse([*known, *walk.disparities.values()])
     if not force:
         refuse(known)
-    return found
+    return walk
 
 
-def _page(db: Database, page: Sequence[ItemPair], found: Walk) -> None:
+def _page(db: Database, page: Sequence[ItemPair], walk: Walk) -> None:
     names = [after.item_id for _, after in page]
     before, after = (
-        _by_item(results.iter_attributions(db, one, item_ids=names)) for one in found.ids
+        _by_item(results.iter_attributions(db, key, item_ids=names)) for key in walk.ids
     )
-    mentioned = [_by_item(results.iter_mentions(db, one, item_ids=names)) for one in found.ids]
+    mentioned = [_by_item(results.iter_mentions(db, key, item_ids=names)) for key in walk.ids]
     for pair in page:
         name = pair[1].item_id
-        if not found.takes(pair, before.get(name, ()), after.get(name, ())):
+        if not walk.takes(pair, before.get(name, ()), after.get(name, ())):
             continue
         sides = before.get(name, ()), after.get(name, ())
         old, new = (side.get(name, ()) for side in mentioned)
-        if not found.add_item(pair, *sides, {one.group for one in new}):
-            found.mentions.unpaired += len(old) + len(new)
+        if not walk.add_item(pair, *sides, {one.group for one in new}):
+            walk.mentions.unpaired += len(old) + len(new)
             continue
-        found.add_explanations(*sides, _beginning(pair[1]))
+        walk.add_explanations(*sides, _beginning(pair[1]))
         if old or new:
-            found.mentions.add(old, new)
+            walk.mentions.add(old, new)
 
 
 def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:
@@ -687,13 +694,17 @@ def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:
 
 def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:
     found: dict[str, list[Part]] = {}
-    for one in parts:
-        found.setdefault(one.item_id, []).append(one)
+    for part in parts:
+        found.setdefault(part.item_id, []).append(part)
     return found
 
 
-def _beginning(one: ItemOutcome) -> str | None:
-    return None if one.text is None else _cut(in_a_line(one.text, one.second_at))
+def _beginning(item_outcome: ItemOutcome) -> str | None:
+    return (
+        None
+        if item_outcome.text is None
+        else _cut(in_a_line(item_outcome.text, item_outcome.second_at))
+    )
 
 
 def _cut(text: str) -> str:

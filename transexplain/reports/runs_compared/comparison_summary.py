@@ -95,16 +95,24 @@ def correlation(value: float) -> str:
 
 def newly(groups: GroupChanges) -> list[Transition]:
     """Groups whose relevance differs from their reference's now and did not, or turned."""
-    return [one for one in groups.transitions if one.after == "difference" and _moved(one)]
+    return [
+        transition
+        for transition in groups.transitions
+        if transition.after == "difference" and _moved(transition)
+    ]
 
 
 def gone(groups: GroupChanges) -> list[Transition]:
     """Groups whose relevance differed from their reference's and does not now, or turned."""
-    return [one for one in groups.transitions if one.before == "difference" and _moved(one)]
+    return [
+        transition
+        for transition in groups.transitions
+        if transition.before == "difference" and _moved(transition)
+    ]
 
 
-def _moved(one: Transition) -> bool:
-    return one.turned or one.before != one.after
+def _moved(transition: Transition) -> bool:
+    return transition.turned or transition.before != transition.after
 
 
 def _same_model(sides: tuple[Side, Side]) -> Iterator[Statement]:
@@ -117,26 +125,29 @@ def _disparities(disparities: Sequence[Disparity]) -> Iterator[Statement]:
         yield Statement(
             kind="problem",
             text="More than the model differs, and the comparison was forced: "
-            f"{named([one.what for one in disparities])}. Changes may come from there.",
+            f"{named([disparity.what for disparity in disparities])}. Changes may come from there.",
         )
 
 
-def _left_out(found: Predictions) -> Iterator[Statement]:
-    left = found.other_content + found.unknown_content
+def _left_out(predictions: Predictions) -> Iterator[Statement]:
+    left = predictions.other_content + predictions.unknown_content
     if not left:
         return
     reasons = [
         f"of {count:,} {why}"
         for count, why in (
-            (found.other_content, "the contents differ"),
-            (found.unknown_content, "the contents are not stored, so they cannot be compared"),
+            (predictions.other_content, "the contents differ"),
+            (
+                predictions.unknown_content,
+                "the contents are not stored, so they cannot be compared",
+            ),
         )
         if count
     ]
     yield Statement(
         kind="problem",
-        text=f"All below rests on {things('', found.common)} with the same content in both runs. "
-        f"{left:,} more {'shares' if left == 1 else 'share'} an id and "
+        text=f"All below rests on {things('', predictions.common)} with the same content in both "
+        f"runs. {left:,} more {'shares' if left == 1 else 'share'} an id and "
         f"{'is' if left == 1 else 'are'} left out: {named(reasons)}.",
     )
 
@@ -152,38 +163,38 @@ def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
             )
 
 
-def _changed(found: Predictions) -> Iterator[Statement]:
-    if not found.changed:
-        alike = f"All {found.common:,} items in both are predicted alike."
-        if found.common == 1:
+def _changed(predictions: Predictions) -> Iterator[Statement]:
+    if not predictions.changed:
+        alike = f"All {predictions.common:,} items in both are predicted alike."
+        if predictions.common == 1:
             alike = "The only item in both is predicted alike."
         yield Statement(kind="clear", text=alike)
         return
-    most = found.counts[0]
+    most = predictions.counts[0]
     yield Statement(
         kind="fact",
-        text=f"{found.changed:,} of {found.common:,} items in both "
-        f"({_percent(found.changed / found.common)}) are predicted "
+        text=f"{predictions.changed:,} of {predictions.common:,} items in both "
+        f"({_percent(predictions.changed / predictions.common)}) are predicted "
         f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
     )
 
 
-def _changed_predictions(found: AnswerChanges) -> Iterator[Statement]:
-    if found.unknown:
+def _changed_predictions(answer_changes: AnswerChanges) -> Iterator[Statement]:
+    if answer_changes.unknown:
         yield Statement(
             kind="unknown",
-            text=f"Of {things('', found.unknown)} the answers are not stored, so whether they "
-            "changed is unknown.",
+            text=f"Of {things('', answer_changes.unknown)} the answers are not stored, so whether "
+            "they changed is unknown.",
         )
-    if found.share is None:
+    if answer_changes.share is None:
         return
     yield Statement(
-        kind="fact" if found.changed else "clear",
-        text=f"{found.changed:,} of {found.items:,} prompts in both ({_percent(found.share)}) have "
-        "another answer.",
+        kind="fact" if answer_changes.changed else "clear",
+        text=f"{answer_changes.changed:,} of {answer_changes.items:,} prompts in both "
+        f"({_percent(answer_changes.share)}) have another answer.",
     )
-    if found.changed and len(found.groups) > 1:
-        rows = sorted(found.groups, key=lambda one: one.share)
+    if answer_changes.changed and len(answer_changes.groups) > 1:
+        rows = sorted(answer_changes.groups, key=lambda one: one.share)
         least, most = (f"{_percent(one.share)} ({one.group})" for one in (rows[0], rows[-1]))
         text = f"By the group that a prompt names that share is {least} to {most}."
         yield Statement(kind="fact", text=text)
@@ -207,27 +218,29 @@ def _found(predictions: Predictions) -> Iterator[Statement]:
         )
 
 
-def _correctness(found: Predictions) -> Iterator[Statement]:
-    if found.p is None:
+def _correctness(predictions: Predictions) -> Iterator[Statement]:
+    if predictions.p is None:
         return
-    was, now = (n / found.labelled for n in (found.right_before, found.right_after))
-    if not found.lost + found.gained:
+    was, now = (
+        n / predictions.labelled for n in (predictions.right_before, predictions.right_after)
+    )
+    if not predictions.lost + predictions.gained:
         yield Statement(kind="clear", text=f"Accuracy is {now:.3f} as before, item by item.")
         return
-    beyond = found.p <= _ALPHA
+    beyond = predictions.p <= _ALPHA
     verdict = "beyond chance" if beyond else "no more than chance explains"
     yield Statement(
         kind="flagged" if beyond and now < was else "fact",
-        text=f"Accuracy was {was:.3f} and is {now:.3f} on {found.labelled:,} labelled items: "
-        f"{found.lost:,} lost, {found.gained:,} gained, {verdict} "
-        f"(McNemar's exact {probability(found.p)}).",
+        text=f"Accuracy was {was:.3f} and is {now:.3f} on {predictions.labelled:,} labelled items: "
+        f"{predictions.lost:,} lost, {predictions.gained:,} gained, {verdict} "
+        f"(McNemar's exact {probability(predictions.p)}).",
     )
 
 
 def _agreement(
     changes: Sequence[ClassChange], answers: AnswerChanges | None
 ) -> Iterator[Statement]:
-    known = [(one.agreement.mean, one) for one in changes if one.agreement is not None]
+    known = [(change.agreement.mean, change) for change in changes if change.agreement is not None]
     if not known:
         text = "No explanation has enough positions in common to measure agreement."
         if answers is not None and answers.changed == answers.items:
@@ -254,10 +267,10 @@ def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
         ("differs from the reference's, and the earlier run did not show it", newly(groups)),
         ("is not shown to differ from the reference's any more", gone(groups)),
     ):
-        if names := list(dict.fromkeys(one.group for one in rows)):
+        if names := list(dict.fromkeys(row.group for row in rows)):
             text = f"The relevance of mentions of {named(names)} {said}."
             yield Statement(kind="fact", text=text)
-    apart = [one for one in groups.shifts if one.apart_verdict == "difference"]
+    apart = [shift for shift in groups.shifts if shift.apart_verdict == "difference"]
     apart.sort(key=lambda one: -abs(one.apart or 0.0))
     for one in apart[:_SHOWN]:
         yield Statement(
@@ -275,11 +288,13 @@ def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
 
 def _relevance_moves(groups: GroupChanges, limit: str) -> Statement:
     """Whether any group's relevance changed by itself."""
-    moved = list(dict.fromkeys(one.group for one in groups.shifts if one.verdict == "difference"))
+    moved = list(
+        dict.fromkeys(shift.group for shift in groups.shifts if shift.verdict == "difference")
+    )
     text = "Whether the relevance of mentions changed is open for some groups."
     if moved:
         text = f"The relevance of mentions changed by more than {limit} for {named(moved)}."
-    elif all(one.verdict == "equivalent" for one in groups.shifts):
+    elif all(shift.verdict == "equivalent" for shift in groups.shifts):
         text = f"The relevance of no group's mentions changed by more than {limit}."
     return Statement(kind="fact", text=text)
 
@@ -359,29 +374,27 @@ def _side(db: Database, run: AuditRun) -> Side:
     )
 
 
-def _predictions(found: Walk) -> Predictions:
-    lost, gained = found.right[True, False], found.right[False, True]
-    labelled = found.right.total()
+def _predictions(walk: Walk) -> Predictions:
+    lost, gained = walk.right[True, False], walk.right[False, True]
+    labelled = walk.right.total()
     return Predictions(
-        common=found.common,
-        other_content=found.other_content,
-        unknown_content=found.unknown_content,
-        changed=found.changed.total(),
+        common=walk.common,
+        other_content=walk.other_content,
+        unknown_content=walk.unknown_content,
+        changed=walk.changed.total(),
         counts=tuple(
             ChangeCount(before=was, after=now, items=count)
-            for (was, now), count in sorted(
-                found.changed.items(), key=lambda one: (-one[1], one[0])
-            )
+            for (was, now), count in sorted(walk.changed.items(), key=lambda one: (-one[1], one[0]))
         ),
-        shown=found.shown,
+        shown=walk.shown,
         labelled=labelled,
-        right_before=found.right[True, True] + lost,
-        right_after=found.right[True, True] + gained,
+        right_before=walk.right[True, True] + lost,
+        right_after=walk.right[True, True] + gained,
         lost=lost,
         gained=gained,
         p=mcnemar_p(lost, gained) if labelled else None,
-        found=found.found.rows() if found.found else (),
-        answers=found.answers.record() if found.answers else None,
+        found=walk.found.rows() if walk.found else (),
+        answers=walk.answers.record() if walk.answers else None,
     )
 
 
@@ -391,11 +404,11 @@ def mcnemar_p(lost: int, gained: int) -> float:
     return float(binomtest(lost, changed, 0.5).pvalue) if changed else 1.0
 
 
-def _changes(found: Walk, targets: Sequence[str]) -> Iterator[ClassChange]:
+def _changes(walk: Walk, targets: Sequence[str]) -> Iterator[ClassChange]:
     place = {target: number for number, target in enumerate(targets)}
-    keys = sorted(found.pairs, key=lambda key: (place.get(key[0], len(place)), key))
+    keys = sorted(walk.pairs, key=lambda key: (place.get(key[0], len(place)), key))
     for key in keys:
-        yield _change(*key, found.pairs[key])
+        yield _change(*key, walk.pairs[key])
 
 
 def _change(target: str, class_name: str, pairs: ClassPairs) -> ClassChange:
@@ -427,7 +440,7 @@ def mean_over_items(values: "array[float]") -> Mean:
     return Mean(mean=float(numbers.mean()), interval=interval, items=len(numbers))
 
 
-def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupChanges | None:
+def _groups(db: Database, old: AuditRun, new: AuditRun, walk: Walk) -> GroupChanges | None:
     if not (old.plan.groups and new.plan.groups):
         return None
     totals = merged(db, old.id), merged(db, new.id)
@@ -436,9 +449,9 @@ def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupCha
     )
     assert before is not None and after is not None  # both plans name groups
     plan = new.plan
-    shifts = shift_table(found.mentions, rules_of(plan))
+    shifts = shift_table(walk.mentions, rules_of(plan))
     return GroupChanges(
-        rates=found.rates.rows(
+        rates=walk.rates.rows(
             _answers(plan, after.outcomes),
             plan.model.classes,
             plan.matters.rates,
@@ -448,8 +461,8 @@ def _groups(db: Database, old: AuditRun, new: AuditRun, found: Walk) -> GroupCha
         verdicts=verdict_changes(before.verdicts, after.verdicts),
         shifts=tuple(shifts),
         transitions=tuple(_transitions(before.rows, after.rows)),
-        unpaired=found.mentions.unpaired,
-        reference=reference_name(one.reference for one in shifts),
+        unpaired=walk.mentions.unpaired,
+        reference=reference_name(shift.reference for shift in shifts),
         practical=plan.practical,
         correction=plan.correction,
     )
@@ -557,7 +570,11 @@ def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ..
         (
             was or "not mentioned",
             tuple(
-                sum((one.before, one.after) == (was, now) for one in transitions) for now in ends
+                sum(
+                    (transition.before, transition.after) == (was, now)
+                    for transition in transitions
+                )
+                for now in ends
             ),
         )
         for was in ends
@@ -568,7 +585,11 @@ def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ..
 def _moves(groups: GroupChanges) -> tuple[Transition, ...]:
     """Comparisons that became or ceased to be a difference, then those that changed otherwise."""
     first = list(dict.fromkeys([*newly(groups), *gone(groups)]))
-    rest = [one for one in groups.transitions if one.before != one.after and one not in first]
+    rest = [
+        transition
+        for transition in groups.transitions
+        if transition.before != transition.after and transition not in first
+    ]
     return (*first, *rest)
 
 

@@ -49,11 +49,11 @@ def _collect(source: Source) -> BiasScenarios | None:
     return BiasScenarios(scenarios=found) if found else None
 
 
-def _stated(one: Scenario, begun: str) -> StatedScenario:
+def _stated(scenario: Scenario, begun: str) -> StatedScenario:
     return StatedScenario(
-        scenario=one,
-        missing=tuple(name for name in PARTS if not getattr(one, name)),
-        overdue=bool(one.review_date) and one.review_date < begun,
+        scenario=scenario,
+        missing=tuple(name for name in PARTS if not getattr(scenario, name)),
+        overdue=bool(scenario.review_date) and scenario.review_date < begun,
     )
 
 
@@ -63,11 +63,11 @@ def scenarios_of(report: Any) -> tuple[StatedScenario, ...]:
     return found.scenarios if found else ()
 
 
-def gap_sentence(one: StatedScenario) -> str:
+def gap_sentence(stated_scenario: StatedScenario) -> str:
     """What a scenario lacks; empty where it lacks nothing."""
-    names = named([PARTS[name].lower() for name in one.missing])
+    names = named([PARTS[name].lower() for name in stated_scenario.missing])
     lacking = [f"Not given: {names}."] if names else []
-    late = ["The review date had passed when the run was begun."] if one.overdue else []
+    late = ["The review date had passed when the run was begun."] if stated_scenario.overdue else []
     return " ".join((*lacking, *late))
 
 

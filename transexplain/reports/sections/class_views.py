@@ -128,28 +128,28 @@ def _view(
         rare_overlap=rare.overlap,
         rare_shared=rare.shared,
         weighted=rare.weighted,
-        positions=tuple(_part(one) for one in total.positions.parts(*key)) if of_text else (),
+        positions=tuple(_part(part) for part in total.positions.parts(*key)) if of_text else (),
     )
 
 
-def _part(one: PartTotal) -> PositionPart:
+def _part(part_total: PartTotal) -> PositionPart:
     return PositionPart(
-        mean=one.relevance / one.positions if one.positions else None,
-        mean_size=one.magnitude / one.positions if one.positions else None,
-        positions=one.positions,
-        texts=one.texts,
+        mean=part_total.relevance / part_total.positions if part_total.positions else None,
+        mean_size=part_total.magnitude / part_total.positions if part_total.positions else None,
+        positions=part_total.positions,
+        texts=part_total.texts,
     )
 
 
-def _word(one: WordTotal, *, of_text: bool) -> WordRow:
+def _word(word_total: WordTotal, *, of_text: bool) -> WordRow:
     return WordRow(
-        word=one.word,
-        mean=one.relevance / one.mentions,
-        total=one.relevance,
-        mentions=one.mentions,
-        documents=one.documents,
-        magnitude=one.magnitude,
-        function=of_text and says_little(one.word),
+        word=word_total.word,
+        mean=word_total.relevance / word_total.mentions,
+        total=word_total.relevance,
+        mentions=word_total.mentions,
+        documents=word_total.documents,
+        magnitude=word_total.magnitude,
+        function=of_text and says_little(word_total.word),
     )
 
 
@@ -179,7 +179,7 @@ def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:
 
 def _omitted(value: int, summary: Any, redactor: Redactor) -> int:
     classes: tuple[ClassView, ...] = summary.classes
-    return value + sum(one.items < redactor.fewest for one in classes)
+    return value + sum(class_name.items < redactor.fewest for class_name in classes)
 
 
 _RULES: Mapping[type, RedactionRules] = {
@@ -239,11 +239,11 @@ def _word_list(title: str, by: str, sign: str, rows: tuple[WordRow, ...]) -> Wor
 
 def _heatmaps(views: Sequence[ClassView]) -> dict[int, str]:
     """Place of a class among `classes` -> its mean heatmap; all of a target on one scale."""
-    found: dict[int, str] = {}
+    heatmaps: dict[int, str] = {}
     for place, view in enumerate(views):
         if view.heatmap is not None:
-            found[place] = mean_heatmap(view.heatmap, heatmap_scale(views, view.target))
-    return found
+            heatmaps[place] = mean_heatmap(view.heatmap, heatmap_scale(views, view.target))
+    return heatmaps
 
 
 def mean_heatmap(grid: Grid, scale: float) -> str:

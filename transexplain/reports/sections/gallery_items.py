@@ -94,11 +94,11 @@ def show(item: GalleryItem, root: str, scale: float) -> Shown:
     try:
         image = opened(item.source, root)
     except ItemError as error:
-        drawn = tuple(_alone(one, scale) for one in item.explanations)
+        drawn = tuple(_alone(explanation, scale) for explanation in item.explanations)
         return Shown(None, str(error), drawn)
     image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
     ground = muted(image)
-    drawn = tuple(_over(ground, one, scale) for one in item.explanations)
+    drawn = tuple(_over(ground, explanation, scale) for explanation in item.explanations)
     return Shown(data_uri(image), "", drawn)
 
 
@@ -111,16 +111,16 @@ def opened(source: str | None, root: str) -> Image.Image:
     return open_picture(any_path(root), source)
 
 
-def _over(image: Image.Image, one: Explanation, scale: float) -> Drawn:
-    grid, box = np.asarray(one.grid or ((0.0,),)), one.box or (0.0, 0.0, 1.0, 1.0)
+def _over(image: Image.Image, explanation: Explanation, scale: float) -> Drawn:
+    grid, box = np.asarray(explanation.grid or ((0.0,),)), explanation.box or (0.0, 0.0, 1.0, 1.0)
     return Drawn(
         shared=data_uri(overlay(image, grid, alpha=_ALPHA, scale=scale, box=box)),
         own=data_uri(overlay(image, grid, alpha=_ALPHA, box=box)),
     )
 
 
-def _alone(one: Explanation, scale: float) -> Drawn:
-    grid = np.asarray(one.grid or ((0.0,),))
+def _alone(explanation: Explanation, scale: float) -> Drawn:
+    grid = np.asarray(explanation.grid or ((0.0,),))
     return Drawn(shared=data_uri(tile(grid, scale=scale)), own=data_uri(tile(grid)))
 
 
@@ -135,14 +135,14 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
     found: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
     names: dict[str, list[str]] = {}  # of the nodes of graphs
-    for one in results.iter_attributions(db, run_id, item_ids=list(chosen)):
-        kept = found.setdefault(one.item_id, [])
+    for attribution in results.iter_attributions(db, run_id, item_ids=list(chosen)):
+        kept = found.setdefault(attribution.item_id, [])
         if len(kept) == EXPLANATIONS:
-            more[one.item_id] = more.get(one.item_id, 0) + 1
+            more[attribution.item_id] = more.get(attribution.item_id, 0) + 1
             continue
-        kept.append(one)
+        kept.append(attribution)
         if graphs:
-            names[one.item_id] = nodes_of(one)[0]
+            names[attribution.item_id] = nodes_of(attribution)[0]
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
     shapes = stored_shapes(plan, outcomes, names) if names else {}
@@ -170,18 +170,20 @@ def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str,
 
 
 def _mentions(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, list[Mention]]:
-    found: dict[str, list[Mention]] = {}
-    for one in results.iter_mentions(db, run_id, item_ids=list(chosen)):
-        found.setdefault(one.item_id, []).append(one)
-    return found
+    mentions: dict[str, list[Mention]] = {}
+    for mention in results.iter_mentions(db, run_id, item_ids=list(chosen)):
+        mentions.setdefault(mention.item_id, []).append(mention)
+    return mentions
 
 
 def _marks(mentions: Iterable[Mention], text: str) -> Iterator[MentionMark]:
     """Each entity once, whatever was explained; a group of whole items has no place in a text."""
     found: dict[tuple[int, int], list[Mention]] = {}
-    for one in mentions:
-        if 0 <= one.start < one.end <= len(text) and one.end - one.start < len(text):
-            found.setdefault((one.start, one.end), []).append(one)
+    for mention in mentions:
+        if 0 <= mention.start < mention.end <= len(text) and mention.end - mention.start < len(
+            text
+        ):
+            found.setdefault((mention.start, mention.end), []).append(mention)
     reached = 0
     for start, end in sorted(found, key=lambda place: (place[0], -place[1])):
         if start < reached:
@@ -192,7 +194,7 @@ def _marks(mentions: Iterable[Mention], text: str) -> Iterator[MentionMark]:
         yield MentionMark(start=start, end=end, entity=here[0].entity, groups=groups)
 
 
-def _explanation(one: Attribution, *, drawn: bool) -> tuple[str, Explanation, int]:
+def _explanation(attribution: Attribution, *, drawn: bool) -> tuple[str, Explanation, int]:
     """The text, the explanation, and the character after the last that the model read.
 
     `drawn`: it is of a graph whose nodes are drawn.
@@ -201,19 +203,19 @@ def _explanation(one: Attribution, *, drawn: bool) -> tuple[str, Explanation, in
     words: tuple[Span, ...] = ()
     grid: Grid | None = None
     box = None
-    if isinstance(one.features, PatchGrid):
-        grid, box = grid_of(one.relevance), one.features.box
+    if isinstance(attribution.features, PatchGrid):
+        grid, box = grid_of(attribution.relevance), attribution.features.box
     else:
-        text, words = spans_of(one)
-    nodes = tuple(nodes_of(one)[1].tolist()) if drawn else ()
+        text, words = spans_of(attribution)
+    nodes = tuple(nodes_of(attribution)[1].tolist()) if drawn else ()
     shown = tuple(word for word in words if word.end <= CHARACTERS)
     return (
         text,
         Explanation(
-            target=one.target,
-            class_name=one.class_name,
-            logit=one.logit,
-            largest=size_of(one) if grid else largest(words),
+            target=attribution.target,
+            class_name=attribution.class_name,
+            logit=attribution.logit,
+            largest=size_of(attribution) if grid else largest(words),
             words=shown,
             grid=grid,
             box=box,
@@ -233,12 +235,12 @@ def gallery_item(
     shape: GraphShape | None = None,
 ) -> GalleryItem:
     """What a page shows of an item and of these of its attributions; `more` are left out."""
-    explained = [_explanation(one, drawn=shape is not None) for one in attributions]
+    explained = [_explanation(attribution, drawn=shape is not None) for attribution in attributions]
     explanations = tuple(one for _, one, _ in explained)
     text = explained[0][0] if explained else ""
-    is_text = any(one.grid is None for one in explanations)
+    is_text = any(explanation.grid is None for explanation in explanations)
     # without the text that was stored, no place in it is known
-    placed = any(one.text is not None for one in attributions)
+    placed = any(attribution.text is not None for attribution in attributions)
     unread_from = max((end for *_, end in explained), default=0)
     return GalleryItem(
         item_id=outcome.item_id,
@@ -252,7 +254,7 @@ def gallery_item(
         source=outcome.source,
         explanations=explanations,
         more=more,
-        groups=tuple(sorted({one.group for one in mentions})),
+        groups=tuple(sorted({mention.group for mention in mentions})),
         mentions=tuple(_marks(mentions, text[:CHARACTERS])) if placed else (),
         shape=shape,
         about=str(outcome.meta.get(TEXT, "")) if shape is not None else "",
@@ -343,10 +345,10 @@ def _by_reason(gallery: Gallery) -> list[tuple[str, list[GalleryItem]]]:
     return [(title, items) for title, items in parts if items]
 
 
-def _text_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
+def _text_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
     return marked_html(
         item.text or "",
-        one.words,
+        explanation.words,
         scale=scale,
         unread_from=item.unread_from,
         mentions=item.mentions,
@@ -355,15 +357,15 @@ def _text_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
 
 
 def _picture_of(item: GalleryItem, root: str, scale: float) -> Shown | None:
-    if not any(one.grid for one in item.explanations):
+    if not any(explanation.grid for explanation in item.explanations):
         return None
     return show(item, root, scale)
 
 
-def _graph_of(item: GalleryItem, one: Explanation, scale: float) -> Markup:
+def _graph_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
     assert item.shape is not None
-    label = f"relevance of the nodes of {item.item_id} for {one.class_name}"
-    return node_link(item.shape, one.nodes, label=label, scale=scale, own=True)
+    label = f"relevance of the nodes of {item.item_id} for {explanation.class_name}"
+    return node_link(item.shape, explanation.nodes, label=label, scale=scale, own=True)
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:

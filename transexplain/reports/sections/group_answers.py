@@ -114,8 +114,9 @@ def group_answers(
         no_rates=_why_no_rates(plan, outcomes),
         kind=_CHANGED[plan.model.modality],
         names={group.name: len(group.terms) for group in plan.groups},
-        templates=bool(checked.observations) and all(one.template for one in checked.observations),
-        is_number=bool(answers) and all(one.is_number for one in answers),
+        templates=bool(checked.observations)
+        and all(observation.template for observation in checked.observations),
+        is_number=bool(answers) and all(answer.is_number for answer in answers),
     )
     verdicts = group_verdicts(evidence, references)
     proxies = proxies_of(db, run, verdicts, references, total.outcomes)
@@ -165,7 +166,9 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
     checked = total.checked
-    saved = {len(one.log_odds) for one in (*checked.observations, *checked.candidates)}
+    saved = {
+        len(observation.log_odds) for observation in (*checked.observations, *checked.candidates)
+    }
     saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(
@@ -192,9 +195,12 @@ def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _found(one: GroupMatching) -> Found:
+def _found(group_matching: GroupMatching) -> Found:
     return Found(
-        mentions=one.mentions, left_out=one.dropped, most=one.most, most_share=one.most_share
+        mentions=group_matching.mentions,
+        left_out=group_matching.dropped,
+        most=group_matching.most,
+        most_share=group_matching.most_share,
     )
 
 
@@ -220,7 +226,7 @@ def _why_no_regions(plan: AuditPlan) -> str:
     """The reason why no region of pictures, or substructure of graphs, was hidden."""
     graphs = plan.model.modality == "nodes"
     items, regions = ("graphs", "substructures") if graphs else ("pictures", "regions")
-    marked = [one.name for one in plan.groups if not is_whole(plan, one.name)]
+    marked = [group.name for group in plan.groups if not is_whole(plan, group.name)]
     if len(marked) < 2:
         return f"groups of whole {items} have none; data.spans names a column of marked {regions}"
     if plan.check is None:
@@ -287,9 +293,9 @@ def _calibration(value: float | None, side: Side, redactor: Redactor) -> float |
     return value if _rate(side.labelled, side, redactor) else None
 
 
-def _compared_rates(one: Outcome, fewest: int) -> bool:
+def _compared_rates(outcome: Outcome, fewest: int) -> bool:
     """Whether both rates that are compared are of enough items, counted or not."""
-    rates = (one.own.selected, one.other.selected)
+    rates = (outcome.own.selected, outcome.other.selected)
     return all(rate.total >= fewest and _large(rate, fewest) for rate in rates)
 
 

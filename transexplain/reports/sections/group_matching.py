@@ -74,7 +74,7 @@ def matching_of(
     """
     total = total or ShardAggregate()
     mentions, items = _counted(plan, totals)
-    checked = {one.group: one for one in precisions}
+    checked = {precision.group: precision for precision in precisions}
     terms = {group.name: len(set(group.terms)) for group in plan.groups}
     left = {one.group: one.count for one in dropped}
     return tuple(
@@ -119,11 +119,11 @@ def without_rare(total: ShardAggregate, rare: Sequence[RareGroup]) -> ShardAggre
         return total
     names = {one.group for one in rare}
     checked, drawn = total.checked, total.checked.randomised
-    draws = [one.without(names) for one in drawn.draws]
+    draws = [draw.without(names) for draw in drawn.draws]
     drawn = replace(drawn, real=drawn.real.without(names), draws=draws)
-    kept = [one for one in checked.observations if one.group not in names]
-    regions = [one for one in checked.regions if one.group not in names]
-    candidates = [one for one in checked.candidates if one.group not in names]
+    kept = [observation for observation in checked.observations if observation.group not in names]
+    regions = [region for region in checked.regions if region.group not in names]
+    candidates = [candidate for candidate in checked.candidates if candidate.group not in names]
     checked = replace(
         checked, observations=kept, regions=regions, randomised=drawn, candidates=candidates
     )
@@ -193,17 +193,17 @@ def _spellings(
     return {entity: some for entity, some in often.items() if some}
 
 
-def _much_mentioned(one: GroupMatching, redactor: Redactor) -> bool:
+def _much_mentioned(group_matching: GroupMatching, redactor: Redactor) -> bool:
     """Whether the mentions of the entity mentioned most, so its items, are not few."""
-    return one.most_share * one.mentions >= redactor.fewest
+    return group_matching.most_share * group_matching.mentions >= redactor.fewest
 
 
-def _most_share(value: float, one: GroupMatching, redactor: Redactor) -> float:
-    return value if _much_mentioned(one, redactor) else 0.0
+def _most_share(value: float, group_matching: GroupMatching, redactor: Redactor) -> float:
+    return value if _much_mentioned(group_matching, redactor) else 0.0
 
 
-def _entity(value: str, one: GroupMatching, redactor: Redactor) -> str:
-    return value if _much_mentioned(one, redactor) else ""
+def _entity(value: str, group_matching: GroupMatching, redactor: Redactor) -> str:
+    return value if _much_mentioned(group_matching, redactor) else ""
 
 
 RULES: Mapping[type, RedactionRules] = {

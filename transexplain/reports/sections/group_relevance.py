@@ -42,68 +42,78 @@ from transexplain.types.findings import Background, GroupStatistic, Quantiles, R
 from transexplain.types.plans import AuditPlan, AuditRun
 
 
-def ablation_sentence(found: Ablations) -> str:
+def ablation_sentence(ablations: Ablations) -> str:
     """How often the prediction depended on the mention."""
-    share = percent(found.changed / found.items)
+    share = percent(ablations.changed / ablations.items)
     return (
-        f"Taking the mention out changed the prediction of {found.changed:,} of {found.items:,} "
-        f"sampled items ({share})."
+        f"Taking the mention out changed the prediction of {ablations.changed:,} of "
+        f"{ablations.items:,} sampled items ({share})."
     )
 
 
-def _shown(rows: Sequence[GroupStatistic], found: Randomised) -> list[tuple[RandomisedRow, Shown]]:
+def _shown(
+    rows: Sequence[GroupStatistic], randomised: Randomised
+) -> list[tuple[RandomisedRow, Shown]]:
     """Every comparison with a *difference*, and how much of it randomised models show."""
     flagged = {(row.group, row.target, row.class_name): row for row in rows if row.flagged}
     return [
         (one, one.shown(row.difference or 0.0))
-        for one in found.rows
+        for one in randomised.rows
         if (row := flagged.get((one.group, one.target, one.class_name))) is not None
     ]
 
 
-def part(one: RandomisedRow) -> str:
+def part(randomised_row: RandomisedRow) -> str:
     """How much of a difference randomised models show, with its interval."""
-    if one.ratio is None or one.ratio_interval is None:
+    if randomised_row.ratio is None or randomised_row.ratio_interval is None:
         return "a part of it that is not known"
-    low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in one.ratio_interval)
-    size = f"{100 * one.ratio:.0f}\u00a0% of it" if one.ratio > 0 else "none of it"
+    low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in randomised_row.ratio_interval)
+    size = (
+        f"{100 * randomised_row.ratio:.0f}\u00a0% of it"
+        if randomised_row.ratio > 0
+        else "none of it"
+    )
     return f"{size} (95\u00a0% interval {low} to {high}\u00a0%)"
 
 
-def learnt(one: RandomisedRow, difference: float) -> str:
+def learnt(randomised_row: RandomisedRow, difference: float) -> str:
     """Whether a difference comes from what was learnt, in a sentence; "" where that is unknown."""
-    shown = one.shown(difference)
+    shown = randomised_row.shown(difference)
     if shown == "unknown":
         return ""
-    begun = f"A model with random weights shows {part(one)}"
+    begun = f"A model with random weights shows {part(randomised_row)}"
     if shown == "material":
         return f"{begun}, too: it is not only learnt."
     return f"{begun}: what the model learnt makes the difference."
 
 
-def randomised_sentence(rows: Sequence[GroupStatistic], found: Randomised) -> str:
+def randomised_sentence(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
     """The result of the randomised models, in a sentence."""
-    if not found.items:
+    if not randomised.items:
         return (
-            f"Randomised model: it could be explained on none of the {found.failed:,} sampled "
+            f"Randomised model: it could be explained on none of the {randomised.failed:,} sampled "
             "items, so what such a model shows was not measured."
         )
-    lost = f" ({found.failed:,} more could not be explained)" if found.failed else ""
-    what = "Randomised model" if found.draws == 1 else f"Randomised models, {found.draws} draws"
-    begun = f"{what}, over {found.items:,} sampled items{lost}: "
-    if not found.rows:
+    lost = f" ({randomised.failed:,} more could not be explained)" if randomised.failed else ""
+    what = (
+        "Randomised model"
+        if randomised.draws == 1
+        else f"Randomised models, {randomised.draws} draws"
+    )
+    begun = f"{what}, over {randomised.items:,} sampled items{lost}: "
+    if not randomised.rows:
         return f"{begun}too few entities are mentioned in them to compare groups."
-    times = "verdict" if found.randomised_differences == 1 else "verdicts"
+    times = "verdict" if randomised.randomised_differences == 1 else "verdicts"
     return (
-        f"{begun}{found.randomised_differences} {times} of difference, where the audited model has "
-        f"{found.differences} over the same items. {_survivors(rows, found)}"
+        f"{begun}{randomised.randomised_differences} {times} of difference, where the audited "
+        f"model has {randomised.differences} over the same items. {_survivors(rows, randomised)}"
     )
 
 
-def _survivors(rows: Sequence[GroupStatistic], found: Randomised) -> str:
+def _survivors(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
     if not any(row.flagged for row in rows):
         return "The table has no difference that it could explain away."
-    shown = _shown(rows, found)
+    shown = _shown(rows, randomised)
     names: dict[Shown, list[str]] = {
         kind: list(dict.fromkeys(one.group for one, part_shown in shown if part_shown == kind))
         for kind in ("material", "small", "unknown")
@@ -220,7 +230,7 @@ def shown_rankings(
 
 
 def _omitted_entities(value: int, ranking: Ranking, redactor: Redactor) -> int:
-    return value + sum(one.documents < redactor.fewest for one in ranking.entities)
+    return value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
 
 
 def _parts(value: tuple[Part, ...], _split: Split, redactor: Redactor) -> tuple[Part, ...]:
@@ -237,10 +247,10 @@ def _reversals(
     """Reversals depend on all parts of a split, so they stay only with these."""
     parts = _parts(split.parts, split, redactor)
     shown = {(*key_of(row), part.value) for part in parts for row in part.rows}
-    found: tuple[Reversal, ...] = redactor.within(
+    reversals: tuple[Reversal, ...] = redactor.within(
         tuple(one for one in value if all((*key_of(one), part) in shown for part in one.parts))
     )
-    return found
+    return reversals
 
 
 RULES: Mapping[type, RedactionRules] = {
@@ -307,18 +317,18 @@ def row_of(
     rows: Iterable[GroupStatistic], check: AblationStatistic | RandomisedRow
 ) -> GroupStatistic | None:
     """The row of the group table that a control is about; None: there is none."""
-    return next((one for one in rows if key_of(one) == key_of(check)), None)
+    return next((row for row in rows if key_of(row) == key_of(check)), None)
 
 
 def ranking_axis(ranking: Ranking) -> forest.Axis:
     """The axis of the intervals of a ranking."""
-    return forest.axis_around(end for one in ranking.entities for end in one.interval)
+    return forest.axis_around(end for entity in ranking.entities for end in entity.interval)
 
 
 def spread_axis(rows: Iterable[GroupStatistic]) -> forest.Axis:
     """The axis of the distributions of these groups."""
     spreads = [row.quantiles for row in rows if row.quantiles]
-    return forest.axis_around(end for one in spreads for end in (one.low, one.high))
+    return forest.axis_around(end for spread in spreads for end in (spread.low, spread.high))
 
 
 RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin

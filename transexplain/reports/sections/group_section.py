@@ -119,13 +119,13 @@ def groups_of(
         randomised=randomised_control(total.checked.randomised, rules),
         placebo=control if control.comparisons else None,
         planted=planted(cells, rules, plan.planted) if plan.planted is not None else (),
-        rankings=tuple(one.ends(_RANKED) for one in rankings(totals)),
+        rankings=tuple(ranking.ends(_RANKED) for ranking in rankings(totals)),
         splits=parts,
         dropped=dropped,
         rare=rare,
         quality=quality_by_group(db, run, total.gaps),
         matching=matching,
-        precision=next((one for one in precisions if one.group == ALL), None),
+        precision=next((precision for precision in precisions if precision.group == ALL), None),
     )
     return _with_answers(groups, db, run, total)
 
@@ -150,10 +150,10 @@ def _verdicts(
 ) -> tuple[GroupVerdict, ...]:
     """Those on groups that are in the table."""
     shown = {row.group for row in groups.rows if row.documents >= redactor.fewest}
-    found: tuple[GroupVerdict, ...] = redactor.within(
+    verdicts: tuple[GroupVerdict, ...] = redactor.within(
         tuple(one for one in value if one.group in shown)
     )
-    return found
+    return verdicts
 
 
 def _randomised(value: Randomised | None, groups: Groups, redactor: Redactor) -> Randomised | None:
@@ -366,7 +366,7 @@ def _checks(run: AuditRun) -> Iterator[str]:
 
 def _recognised(recogniser: RecogniserPlan, groups: Sequence[EntityGroup]) -> str:
     """Which groups' mentions a recogniser finds, or what else it decides."""
-    found = [one.name for one in groups if one.source.startswith(FOUND_BY)]
+    found = [group.name for group in groups if group.source.startswith(FOUND_BY)]
     missed = "What it misses is not counted, and what it takes for an entity is."
     if not found:
         return f"{recogniser.name} decides which ambiguous names of the lexicons count. {missed}"

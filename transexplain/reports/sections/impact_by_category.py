@@ -82,7 +82,7 @@ def _missing(plan: ImpactPlan, found: Sequence[ImpactAnswer]) -> Iterator[str]:
 
 def rows_of(answers: Iterable[ImpactAnswer]) -> Iterator[ImpactRow]:
     """Every category of every table."""
-    return (row for one in answers for table in one.tables for row in table.rows)
+    return (row for answer in answers for table in answer.tables for row in table.rows)
 
 
 def impact_of(report: Any) -> ImpactByCategory | None:
@@ -91,26 +91,30 @@ def impact_of(report: Any) -> ImpactByCategory | None:
     return found
 
 
-def lowest_sentence(one: ImpactAnswer, limit: float) -> str:
+def lowest_sentence(impact_answer: ImpactAnswer, limit: float) -> str:
     """The lowest ratios of an answer, by rates and by scores."""
-    return " ".join((_lowest_rate(one, limit), *_lowest_score(one)))
+    return " ".join((_lowest_rate(impact_answer, limit), *_lowest_score(impact_answer)))
 
 
-def _lowest_rate(one: ImpactAnswer, limit: float) -> str:
-    known = [(row.ratio, row) for row in rows_of([one]) if row.ratio is not None]
+def _lowest_rate(impact_answer: ImpactAnswer, limit: float) -> str:
+    known = [(row.ratio, row) for row in rows_of([impact_answer]) if row.ratio is not None]
     if not known:
-        why = "nobody was selected" if not _selected(one) else "too few people to publish one"
-        return f"No category has an impact ratio for {one.answer}: {why}."
+        why = (
+            "nobody was selected"
+            if not _selected(impact_answer)
+            else "too few people to publish one"
+        )
+        return f"No category has an impact ratio for {impact_answer.answer}: {why}."
     (least, row), below = min(known, key=_first), sum(ratio < limit for ratio, _ in known)
     return (
-        f"Impact ratios by category for {one.answer}: the lowest is {least:.3f} ({row.category}, "
-        f"{percent(row.rate or 0.0)} of {row.items:,} selected), {below} of {len(known)} "
-        f"{'is' if below == 1 else 'are'} below {limit:g}."
+        f"Impact ratios by category for {impact_answer.answer}: the lowest is {least:.3f} "
+        f"({row.category}, {percent(row.rate or 0.0)} of {row.items:,} selected), {below} of "
+        f"{len(known)} {'is' if below == 1 else 'are'} below {limit:g}."
     )
 
 
-def _lowest_score(one: ImpactAnswer) -> Iterator[str]:
-    rows = rows_of([one])
+def _lowest_score(impact_answer: ImpactAnswer) -> Iterator[str]:
+    rows = rows_of([impact_answer])
     known = [(row.scoring_ratio, row) for row in rows if row.scoring_ratio is not None]
     if known:
         least, row = min(known, key=_first)
@@ -121,24 +125,26 @@ def _first(pair: tuple[float, ImpactRow]) -> float:
     return pair[0]
 
 
-def _selected(one: ImpactAnswer) -> bool:
+def _selected(impact_answer: ImpactAnswer) -> bool:
     """Whether anybody was selected, or may have been where counts are not published."""
-    return any(row.selected is None or row.selected for row in rows_of([one]))
+    return any(row.selected is None or row.selected for row in rows_of([impact_answer]))
 
 
-def _beyond_chance(one: ImpactAnswer, limit: float) -> bool:
+def _beyond_chance(impact_answer: ImpactAnswer, limit: float) -> bool:
     """Whether a whole interval lies below the limit."""
-    return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([one]))
+    return any(
+        row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([impact_answer])
+    )
 
 
 def _sentences(report: Any) -> Iterable[Statement]:
     found = impact_of(report)
     if found is None:
         return
-    for one in found.answers:
+    for answer in found.answers:
         yield Statement(
-            kind="problem" if _beyond_chance(one, found.limit) else "fact",
-            text=lowest_sentence(one, found.limit),
+            kind="problem" if _beyond_chance(answer, found.limit) else "fact",
+            text=lowest_sentence(answer, found.limit),
         )
 
 
@@ -175,8 +181,10 @@ def _unknown_published(count: int, _: ImpactTable, redactor: Redactor) -> int | 
     return count if count == 0 or count >= redactor.fewest else None
 
 
-def _median_published(value: float | None, one: ImpactAnswer, redactor: Redactor) -> float | None:
-    table = one.tables[0]
+def _median_published(
+    value: float | None, impact_answer: ImpactAnswer, redactor: Redactor
+) -> float | None:
+    table = impact_answer.tables[0]
     return value if table.items + (table.unknown or 0) >= redactor.fewest else None
 
 

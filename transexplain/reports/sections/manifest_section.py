@@ -78,7 +78,9 @@ def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
 def _machine(environment: Mapping[str, Any]) -> str:
     hardware = environment.get("hardware", {})
     devices = hardware.get("gpus") or [hardware.get("cpu") or "unknown processor"]
-    shown = ", ".join(dict.fromkeys(one if isinstance(one, str) else str(one) for one in devices))
+    shown = ", ".join(
+        dict.fromkeys(device if isinstance(device, str) else str(device) for device in devices)
+    )
     cores = hardware.get("cores")
     steps = ", ".join(environment.get("steps", ()))
     return f"{shown}{f', {cores} cores' if cores else ''}{f' (steps: {steps})' if steps else ''}"

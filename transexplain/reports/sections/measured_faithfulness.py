@@ -99,59 +99,62 @@ def _some_rows(rows: int) -> list[range]:
     return [range(first, first + _ROWS) for first in places]
 
 
-def conservation_chart(found: Conservation) -> Drawing | None:
+def conservation_chart(conservation: Conservation) -> Drawing | None:
     """Sum of relevance over logit, an attribution a point; None where there are too few."""
     return scatter_drawing(
-        found.points,
+        conservation.points,
         titles=("explained logit", "sum of relevance"),
-        label=f"Sum of relevance over the explained logit of {len(found.points)} explanations; on "
-        "the dashed line both are equal.",
+        label=f"Sum of relevance over the explained logit of {len(conservation.points)} "
+        f"explanations; on the dashed line both are equal.",
     )
 
 
-def conservation_sentences(found: Conservation) -> Iterator[Statement]:
+def conservation_sentences(conservation: Conservation) -> Iterator[Statement]:
     """whether the ledgers close, and whether relevance sums to the logit."""
-    yield _books(found)
-    yield from _conserved(found)
+    yield _books(conservation)
+    yield from _conserved(conservation)
 
 
-def _books(found: Conservation) -> Statement:
+def _books(conservation: Conservation) -> Statement:
     """Whether relevance and what is booked beside it make up the logits."""
-    if found.tolerance is None:
+    if conservation.tolerance is None:
         return Statement(
             kind="fact",
             text="The ledgers close: relevance, constants and what rules lost make up the logit to "
-            f"{power(found.worst)} of the terms (half precision: measured, not judged).",
+            f"{power(conservation.worst)} of the terms (half precision: measured, not judged).",
         )
-    if found.above:
+    if conservation.above:
         return Statement(
             kind="problem",
-            text=f"The ledgers of {found.above:,} of {found.attributions:,} explanations do not "
-            f"close: the worst gap is {power(found.worst)} of its terms, the tolerance "
-            f"{power(found.tolerance)}. Do not rely on them.",
+            text=f"The ledgers of {conservation.above:,} of {conservation.attributions:,} "
+            f"explanations "
+            f"do not close: the worst gap is {power(conservation.worst)} of its terms, the "
+            f"tolerance {power(conservation.tolerance)}. Do not rely on them.",
         )
     return Statement(
         kind="good",
         text="The ledgers close for every explanation: relevance, constants and what rules lost "
-        f"make up the logit. The worst gap is {power(found.worst)} of its terms, the tolerance "
-        f"{power(found.tolerance)}.",
+        f"make up the logit. The worst gap is {power(conservation.worst)} of its terms, the "
+        f"tolerance {power(conservation.tolerance)}.",
     )
 
 
-def _conserved(found: Conservation) -> Iterator[Statement]:
+def _conserved(conservation: Conservation) -> Iterator[Statement]:
     """Whether the relevance of the positions alone sums to the logits."""
-    if found.relevance_error is None:
+    if conservation.relevance_error is None:
         return
-    holds = "sums" if found.relevance_error <= CONSERVED else "does not sum"
+    holds = "sums" if conservation.relevance_error <= CONSERVED else "does not sum"
     related = (
-        f", their correlation {found.correlation:.2f}" if found.correlation is not None else ""
+        f", their correlation {conservation.correlation:.2f}"
+        if conservation.correlation is not None
+        else ""
     )
-    shares = found.size_shares
+    shares = conservation.size_shares
     beside = ", ".join(f"{name} {percent(shares[name])}" for name in _ENTRIES if shares.get(name))
     yield Statement(
         kind="fact",
         text=f"The relevance of all positions by itself {holds} to the logit: they differ by "
-        f"{percent(found.relevance_error)} of the logit on average{related}"
+        f"{percent(conservation.relevance_error)} of the logit on average{related}"
         + (f". Shares of the sizes in the ledgers: {beside}." if beside else "."),
     )
 
@@ -232,7 +235,7 @@ def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
 
 def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
     """The label of the audit's own method, else of the first that is not random."""
-    own = [one.label for one in plan.methods if one.method == run.plan.method]
+    own = [method.label for method in plan.methods if method.method == run.plan.method]
     real = [label for label, kind in kinds(plan).items() if kind == "method"]
     return (*own, *real, plan.methods[0].label)[0]
 

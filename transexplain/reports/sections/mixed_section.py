@@ -58,22 +58,22 @@ def mixture_sentence(found: Mixed | None) -> str:
     )
     if not found.groups:
         return f"{begun}."
-    corrected = sum(one.interval is not None for one in found.groups)
+    corrected = sum(group.interval is not None for group in found.groups)
     return f"{begun}; {corrected:,} of {len(found.groups):,} group means were corrected by these."
 
 
-def agreement(found: Mixed) -> Iterator[str]:
+def agreement(mixed: Mixed) -> Iterator[str]:
     """How far the methods agree, one sentence each."""
-    if found.failed:
+    if mixed.failed:
         yield (
-            f"{found.exact} failed on {found.failed:,} of {found.items + found.failed:,} drawn "
+            f"{mixed.exact} failed on {mixed.failed:,} of {mixed.items + mixed.failed:,} drawn "
             "items; these left the sample, so it does not represent items like them."
         )
     for reason in (UNEVEN, UNRELATED):
-        if many := sum(one.reason == reason for one in found.groups):
-            yield f"In {many:,} of {len(found.groups):,} group means {reason}."
-    if not found.items:
-        yield f"No item was explained by both: how far {found.method} can be trusted is not known."
+        if many := sum(group.reason == reason for group in mixed.groups):
+            yield f"In {many:,} of {len(mixed.groups):,} group means {reason}."
+    if not mixed.items:
+        yield f"No item was explained by both: how far {mixed.method} can be trusted is not known."
 
 
 _RULES: Mapping[type, RedactionRules] = {

@@ -121,8 +121,8 @@ def _corpus(target: str, total: ShardAggregate, explained: Counter[ClassKey]) ->
     documents: Counter[str] = Counter()
     for key in total.class_keys:
         if key[0] == target:
-            for one in total.words(*key):
-                documents[one.word] += one.documents
+            for word in total.words(*key):
+                documents[word.word] += word.documents
     return _Corpus(sum(count for key, count in explained.items() if key[0] == target), documents)
 
 
@@ -188,7 +188,7 @@ def _compared(
     shares.sort(key=lambda one: -one.share)
     return RareWords(
         top=marked,
-        overlap=tuple(one for one in shares if one.share),
+        overlap=tuple(share for share in shares if share.share),
         shared=sum(bool(word.also) for word in marked) / len(marked),
         weighted=weighted,
     )

@@ -47,16 +47,18 @@ _Length = tuple[int, int, int, int, int]  #: positions, items, labelled, correct
 
 def _parts(lengths: Sequence[_Length]) -> Iterator[LengthPart]:
     """The texts of a length belong to the part that the middle one of them lies in."""
-    items, before = sum(one[1] for one in lengths), 0
+    items, before = sum(length[1] for length in lengths), 0
     found: dict[int, list[_Length]] = {}
-    for one in lengths:
-        found.setdefault(PARTS * (2 * before + one[1]) // (2 * items), []).append(one)
-        before += one[1]
+    for length in lengths:
+        found.setdefault(PARTS * (2 * before + length[1]) // (2 * items), []).append(length)
+        before += length[1]
     return map(_part, found.values())
 
 
 def _part(lengths: Sequence[_Length]) -> LengthPart:
-    items, labelled, correct, truncated = (sum(one[at] for one in lengths) for at in range(1, 5))
+    items, labelled, correct, truncated = (
+        sum(length[at] for length in lengths) for at in range(1, 5)
+    )
     return LengthPart(
         shortest=lengths[0][0],
         longest=lengths[-1][0],
@@ -73,11 +75,13 @@ def _sentences(report: Any) -> Iterable[Statement]:
     """Only where the intervals of the shortest and of the longest texts do not meet."""
     found: TextsByLength | None = report.sections.get("texts_by_length")
     parts = found.parts if found else ()
-    ends = [one for one in (*parts[:1], *parts[-1:]) if one.interval and one.labelled >= _FEWEST]
+    ends = [
+        part for part in (*parts[:1], *parts[-1:]) if part.interval and part.labelled >= _FEWEST
+    ]
     if len(ends) < 2 or ends[0] is ends[1] or found is None:
         return
     short, long = ends
-    low, high = sorted(one.interval or (0.0, 1.0) for one in ends)
+    low, high = sorted(end.interval or (0.0, 1.0) for end in ends)
     if low[1] < high[0]:
         yield Statement(
             kind="fact",
@@ -86,14 +90,14 @@ def _sentences(report: Any) -> Iterable[Statement]:
         )
 
 
-def _large(one: LengthPart, redactor: Redactor) -> bool:
-    counts = (one.correct or 0, one.labelled - (one.correct or 0))
+def _large(length_part: LengthPart, redactor: Redactor) -> bool:
+    counts = (length_part.correct or 0, length_part.labelled - (length_part.correct or 0))
     return all(count == 0 or count >= redactor.fewest for count in counts)
 
 
-def _of_many(value: Any, one: LengthPart, redactor: Redactor) -> Any:
+def _of_many(value: Any, length_part: LengthPart, redactor: Redactor) -> Any:
     """Nothing about answers where those right, or those wrong, are few."""
-    return value if _large(one, redactor) else None
+    return value if _large(length_part, redactor) else None
 
 
 _RULES: Mapping[type, RedactionRules] = {
