@@ -238,12 +238,12 @@ class RegionCheck:
             if len(found) == len(ways):
                 yield self._observed(hidden_item, found)
 
-    def _observed(self, hidden_item: _HiddenItem, found: list[ItemOutcome]) -> HiddenRegion:
-        item, region, before = hidden_item.item, hidden_item.region, hidden_item.done.outcome
+    def _observed(self, hidden: _HiddenItem, found: list[ItemOutcome]) -> HiddenRegion:
+        item, region, before = hidden.item, hidden.region, hidden.done.outcome
         assert before is not None  # it was explained
         return HiddenRegion(
             document=item.id,
-            place=hidden_item.place,
+            place=hidden.place,
             group=region.group,
             entity=region.entity or item.id,
             cluster=item.cluster,

@@ -230,11 +230,11 @@ def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
     return found
 
 
-def _surroundings(recorded_shard: RecordedShard) -> dict[str, Any] | None:
+def _surroundings(shard: RecordedShard) -> dict[str, Any] | None:
     """What a shard was saved by; the time of its device is its own, and stands elsewhere."""
-    if recorded_shard.environment is None:
+    if shard.environment is None:
         return None
-    return {name: value for name, value in recorded_shard.environment.items() if name != "device"}
+    return {name: value for name, value in shard.environment.items() if name != "device"}
 
 
 def _device(db: Database, run_id: str) -> dict[str, Any] | None:
@@ -245,19 +245,19 @@ def _device(db: Database, run_id: str) -> dict[str, Any] | None:
     return {**together(times).document, "workers": [time.document for time in times]}
 
 
-def _shard(recorded_shard: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
-    found = _surroundings(recorded_shard)
+def _shard(shard: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
+    found = _surroundings(shard)
     made = None if found is None else environment.index(found)
     return {
-        "index": recorded_shard.index,
-        "start": recorded_shard.start,
-        "stop": recorded_shard.stop,
-        "state": recorded_shard.state,
-        "attempt": recorded_shard.attempt,
-        "worker": recorded_shard.worker,
-        "seconds": recorded_shard.seconds,
-        "explained": recorded_shard.explained,
-        "failed": recorded_shard.failed,
-        "digest": recorded_shard.digest,
+        "index": shard.index,
+        "start": shard.start,
+        "stop": shard.stop,
+        "state": shard.state,
+        "attempt": shard.attempt,
+        "worker": shard.worker,
+        "seconds": shard.seconds,
+        "explained": shard.explained,
+        "failed": shard.failed,
+        "digest": shard.digest,
         "computed": made,  # place in `computed`
     }

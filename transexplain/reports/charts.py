@@ -123,8 +123,8 @@ def _lean(tag: str) -> str:
 
 def specification(chart: "alt.LayerChart") -> dict[str, Any]:
     """A chart as a Vega-Lite specification without an address in it."""
-    found: dict[str, Any] = _styled(chart).to_dict(validate=False)
-    return {key: value for key, value in found.items() if key != "$schema"}
+    document: dict[str, Any] = _styled(chart).to_dict(validate=False)
+    return {key: value for key, value in document.items() if key != "$schema"}
 
 
 def zoom() -> "alt.Parameter":
@@ -136,8 +136,8 @@ def zoom() -> "alt.Parameter":
 
 def sized(chart: "alt.LayerChart") -> "alt.LayerChart":
     """A chart at the size at which its type stays readable."""
-    found: alt.LayerChart = chart.properties(width=_WIDTH, height=_HEIGHT)
-    return found
+    layers: alt.LayerChart = chart.properties(width=_WIDTH, height=_HEIGHT)
+    return layers
 
 
 def _lines(
@@ -162,10 +162,10 @@ def _lines(
         color=alt.Color(
             "line:N",
             legend=None,
-            scale=alt.Scale(domain=numbers, range=[one.stroke.colour for one in series]),
+            scale=alt.Scale(domain=numbers, range=[line.stroke.colour for line in series]),
         ),
     )
-    dashes = alt.Scale(domain=numbers, range=[list(one.stroke.dash) for one in series])
+    dashes = alt.Scale(domain=numbers, range=[list(line.stroke.dash) for line in series])
     dashed = alt.StrokeDash("line:N", legend=None, scale=dashes)
     strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(strokeDash=dashed)
     points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=interactive)
@@ -184,9 +184,9 @@ def _lines(
 
 def _values(series: Sequence[Series], *, interactive: bool) -> list[dict[str, Any]]:
     return [
-        {"x": x, "y": y, "line": number} | ({"name": encodable(one.name)} if interactive else {})
-        for number, one in enumerate(series)
-        for x, y in zip(one.x, one.y, strict=True)
+        {"x": x, "y": y, "line": number} | ({"name": encodable(line.name)} if interactive else {})
+        for number, line in enumerate(series)
+        for x, y in zip(line.x, line.y, strict=True)
     ]
 
 
@@ -264,10 +264,10 @@ def scripts() -> tuple[Script, ...]:
         digest, _, kept = path.read_text("utf-8").partition("\n")
         if digest == f"// {sha256(kept.encode()).hexdigest()}":
             return runnable(kept, "Vega"), script("charts.js")
-    made: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     with suppress(OSError):  # a folder that cannot be written costs that second again
-        write_whole(path, f"// {sha256(made.encode()).hexdigest()}\n{made}".encode())
-    return runnable(made, "Vega"), script("charts.js")
+        write_whole(path, f"// {sha256(bundle.encode()).hexdigest()}\n{bundle}".encode())
+    return runnable(bundle, "Vega"), script("charts.js")
 
 
 Points = Sequence[tuple[float, float]]
@@ -302,7 +302,7 @@ def _scatter(points: Points, titles: tuple[str, str], *, interactive: bool) -> "
         named = (("x:Q", titles[0]), ("y:Q", titles[1]))
         tips = [alt.Tooltip(field, title=title, format="+.4~g") for field, title in named]
         dots = dots.encode(tooltip=tips).add_params(zoom())
-    ends = [min(one for one, _ in points), max(one for one, _ in points)]
+    ends = [min(x for x, _ in points), max(x for x, _ in points)]
     equal = _on_axes([(end, end) for end in ends], titles).mark_line(
         strokeDash=[4, 4], strokeWidth=1.2, aria=False, clip=interactive
     )

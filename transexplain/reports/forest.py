@@ -40,14 +40,14 @@ def axis_of(rows: Sequence[GroupStatistic], practical: float) -> Axis:
     differences = [abs(row.difference) for row in rows if row.difference is not None]
     ends = [abs(end) for row in rows for end in row.difference_interval or ()]
     reach = max([practical, *differences])
-    wanted = max(1.5 * practical, min(max(ends, default=0.0), 2.5 * reach), 1e-9)
-    return Axis(limit=wanted, step=_step(wanted), practical=practical)
+    limit = max(1.5 * practical, min(max(ends, default=0.0), 2.5 * reach), 1e-9)
+    return Axis(limit=limit, step=_step(limit), practical=practical)
 
 
 def axis_around(ends: Iterable[float]) -> Axis:
     """An axis that holds all these values, without a band."""
-    wanted = max(1e-9, *map(abs, ends))
-    return Axis(limit=wanted, step=_step(wanted), practical=0.0)
+    limit = max(1e-9, *map(abs, ends))
+    return Axis(limit=limit, step=_step(limit), practical=0.0)
 
 
 def strip(row: GroupStatistic, axis: Axis) -> Markup:
@@ -146,7 +146,7 @@ def _svg(content: str, label: str, name: str = "", height: int = _STRIP_HEIGHT) 
     )
 
 
-def _step(wanted: float) -> float:
+def _step(limit: float) -> float:
     """1, 2 or 5 times a power of ten, at most `wanted`."""
-    power = 10.0 ** math.floor(math.log10(wanted))
-    return power * max(step for step in _STEPS if step * power <= wanted * (1 + 1e-9))
+    power = 10.0 ** math.floor(math.log10(limit))
+    return power * max(step for step in _STEPS if step * power <= limit * (1 + 1e-9))

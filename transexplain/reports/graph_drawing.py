@@ -52,8 +52,8 @@ def shape_of(names: Sequence[str], graph: Mapping[str, Any] | None = None) -> Gr
     """
     known = dict(graph or {})
     edges = edges_of(known, len(names))
-    given = known.get(POSITIONS)
-    places = layout(len(names), edges) if given is None else np.asarray(given, dtype=np.float64)
+    stored = known.get(POSITIONS)
+    places = layout(len(names), edges) if stored is None else np.asarray(stored, dtype=np.float64)
     if places.shape != (len(names), 2) or not np.isfinite(places).all():
         raise ConfigurationError(
             f"{POSITIONS} has shape {places.shape}; expected two numbers for each of {len(names)} "
@@ -102,11 +102,11 @@ def nodes_of(attribution: Attribution) -> tuple[list[str], NDArray[np.float64]]:
             "graph() draws graphs; this attribution is of a picture: use overlay()"
         )
     tokens = Tokens.of(attribution.features)
-    own = ~tokens.special
-    relevance = np.asarray(attribution.relevance, dtype=np.float64)[own]
+    real = ~tokens.special
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)[real]
     if not np.isfinite(relevance).all():
         raise ConfigurationError(f"the relevance of item {attribution.item_id!r} is not finite")
-    texts = (name for name, kept in zip(tokens.texts, own.tolist(), strict=True) if kept)
+    texts = (name for name, kept in zip(tokens.texts, real.tolist(), strict=True) if kept)
     return list(texts), relevance
 
 
@@ -118,24 +118,24 @@ def layout(nodes: int, edges: NDArray[np.intp]) -> Points:
     """
     if nodes < 2:
         return np.zeros((nodes, 2))
-    wanted = _path_lengths(nodes, edges)
-    places = _scaled(wanted)
-    weights = np.where(wanted > 0, 1.0 / np.maximum(wanted, 1.0) ** 2, 0.0)
+    lengths = _path_lengths(nodes, edges)
+    places = _scaled(lengths)
+    weights = np.where(lengths > 0, 1.0 / np.maximum(lengths, 1.0) ** 2, 0.0)
     inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
-    stress = stress_of(places, wanted)
+    stress = stress_of(places, lengths)
     for _ in range(_ROUNDS):
-        places = inverse @ (_pulled(places, wanted, weights) @ places)
-        before, stress = stress, stress_of(places, wanted)
+        places = inverse @ (_pulled(places, lengths, weights) @ places)
+        before, stress = stress, stress_of(places, lengths)
         if before - stress <= _STILL * before:
             break
     return places
 
 
-def stress_of(places: Points, wanted: Points) -> float:
+def stress_of(places: Points, lengths: Points) -> float:
     """How far the distances of T `places` are from those `wanted` (T, T), weighted by 1 / d^2."""
     apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
     upper = np.triu_indices(len(places), 1)
-    return float((((apart - wanted)[upper] / wanted[upper]) ** 2).sum())
+    return float((((apart - lengths)[upper] / lengths[upper]) ** 2).sum())
 
 
 def node_link(
@@ -236,16 +236,16 @@ class _Paint:
 
 
 def _node(number: int, name: str, place: Sequence[float], value: float, paint: _Paint) -> str:
-    x, y = (f"{one:.1f}" for one in place)
+    x, y = (f"{coordinate:.1f}" for coordinate in place)
     shown = str(number) if name == numbered(number) else name
     size = 11.0 * min(1.0, _SHORT / max(1, len(shown)))
     text = (
         f'<text x="{x}" y="{y}" dy=".35em" font-size="{max(size, 5.0):.1f}">'
         f"{escape(shown[:8])}</text>"
     )
-    told = escape(f"{name or 'node'} ({number}): {signed(value)}")
+    title = escape(f"{name or 'node'} ({number}): {signed(value)}")
     return (
-        f'<g><title>{told}</title><circle cx="{x}" cy="{y}" r="{_RADIUS:.0f}"'
+        f'<g><title>{title}</title><circle cx="{x}" cy="{y}" r="{_RADIUS:.0f}"'
         f' stroke="currentColor"{paint.of(value)}/>{text}</g>'
     )
 
@@ -267,7 +267,7 @@ def _strongest(shape: GraphShape, values: NDArray[np.float64]) -> str:
     """How large the graph is, and its three strongest nodes, in words."""
     order = np.argsort(-np.abs(values), kind="stable")[:3].tolist()
     named = ", ".join(
-        f"{shape.names[one] or 'node'} ({one}) {signed(float(values[one]))}" for one in order
+        f"{shape.names[node] or 'node'} ({node}) {signed(float(values[node]))}" for node in order
     )
     return f"{len(values)} nodes, {len(shape.edges)} edges; strongest: {named}"
 
@@ -297,11 +297,11 @@ def _path_lengths(nodes: int, edges: NDArray[np.intp]) -> Points:
     return np.where(near, lengths, apart)
 
 
-def _scaled(wanted: Points) -> Points:
+def _scaled(lengths: Points) -> Points:
     """(T, 2) classical scaling: the two largest axes of the centred squared distances."""
-    nodes = len(wanted)
+    nodes = len(lengths)
     centre = np.eye(nodes) - 1.0 / nodes
-    values, vectors = np.linalg.eigh(-0.5 * centre @ wanted**2 @ centre)
+    values, vectors = np.linalg.eigh(-0.5 * centre @ lengths**2 @ centre)
     axes = vectors[:, -1:-3:-1]
     # of either sign: the largest entry points to the right
     largest = np.abs(axes).argmax(axis=0)
@@ -309,12 +309,12 @@ def _scaled(wanted: Points) -> Points:
     places = axes * np.sqrt(np.maximum(values[-1:-3:-1], 1e-9))
     # equal places would never part
     turn = np.arange(nodes, dtype=np.float64)
-    found: Points = places + 1e-3 * np.stack([np.cos(turn), np.sin(turn)], axis=1)
-    return found
+    turned: Points = places + 1e-3 * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    return turned
 
 
-def _pulled(places: Points, wanted: Points, weights: Points) -> Points:
+def _pulled(places: Points, lengths: Points, weights: Points) -> Points:
     """(T, T) the matrix of the majorizing form: -w d / |x_i - x_j|, rows summing to 0."""
     apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
-    pull = np.where(apart > 1e-12, weights * wanted / np.maximum(apart, 1e-12), 0.0)
+    pull = np.where(apart > 1e-12, weights * lengths / np.maximum(apart, 1e-12), 0.0)
     return np.diag(pull.sum(axis=1)) - pull

@@ -39,16 +39,18 @@ def verdict(summary: Summary) -> Statement:
     if not summary.counts.done:
         return Statement(kind="unknown", text="Nothing was explained, so there is no result.")
     doubts = " ".join(_doubts(summary))
-    kind, found = _found(summary)
+    kind, sentence = _found(summary)
     if mixed := mixture_sentence(summary.mixed):
-        found = f"{found} {mixed}"
+        sentence = f"{sentence} {mixed}"
     elif summary.approximates is not None:
         teacher = summary.approximates.teacher
-        found = f"{found} Relevance was predicted by an explainer, which approximates {teacher}."
+        sentence = (
+            f"{sentence} Relevance was predicted by an explainer, which approximates {teacher}."
+        )
     so_far = "So far: " if summary.counts.pending else ""
     if not doubts:
-        return Statement(kind=kind, text=f"{so_far}{found}")
-    return Statement(kind="problem", text=f"{doubts} {so_far}{found}")
+        return Statement(kind=kind, text=f"{so_far}{sentence}")
+    return Statement(kind="problem", text=f"{doubts} {so_far}{sentence}")
 
 
 def _doubts(summary: Summary) -> Iterator[str]:
@@ -147,6 +149,6 @@ def caveats(summary: Summary) -> Iterator[str]:
         yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"
     if counts.done and counts.truncated > _CUT * counts.done:
         yield f"{counts.truncated:,} of {counts.done:,} items were cut before their end"
-    for one in groups.verdicts if groups else ():
-        for gap in one.missing:
-            yield f"{one.group}: {gap}"
+    for verdict_ in groups.verdicts if groups else ():
+        for gap in verdict_.missing:
+            yield f"{verdict_.group}: {gap}"

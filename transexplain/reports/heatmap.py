@@ -45,9 +45,9 @@ def table(palette: str = "diverging") -> NDArray[np.uint8]:
         raise ConfigurationError(f"unknown palette {palette!r}; known: {', '.join(PALETTES)}")
     negative, positive = _HUES[palette]
     left = _arm(negative)[:0:-1]
-    found = np.concatenate([left, _arm(positive)])
-    found.setflags(write=False)
-    return found
+    colours = np.concatenate([left, _arm(positive)])
+    colours.setflags(write=False)
+    return colours
 
 
 def colour(value: float, palette: str = "diverging") -> RGB:
@@ -95,8 +95,8 @@ def _rgb_of_lab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
     xyz = _D65 * np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29))
     linear = xyz @ _RGB_OF_XYZ.T
     bright = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
-    found: NDArray[np.float64] = np.where(linear > 0.0031308, bright, 12.92 * linear)
-    return found
+    rgb: NDArray[np.float64] = np.where(linear > 0.0031308, bright, 12.92 * linear)
+    return rgb
 
 
 Picture = Image.Image | NDArray[Any]
@@ -340,8 +340,8 @@ def _upsampled(shares: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[n
     import cv2  # takes 35 MB, which a server of texts never needs
 
     larger = cv2.resize(shares, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR)
-    found: NDArray[np.float64] = np.clip(larger, -1.0, 1.0)
-    return found
+    clipped: NDArray[np.float64] = np.clip(larger, -1.0, 1.0)
+    return clipped
 
 
 def _of_colours(alpha: float) -> float:

@@ -41,10 +41,10 @@ def comparison_page(
     if palette not in _COLOURS:
         raise ConfigurationError(f"palette is one of {', '.join(_COLOURS)}, not {palette!r}")
     WrongKindError.check("comparison", compared, Sequence, "what explain_by_methods gives")
-    for one in compared:
-        WrongKindError.check("comparison", one, Compared, "what explain_by_methods gives")
-    explained = [one for one in compared if one.attributions]
-    rows = [_row(one, picture, palette) for one in explained]
+    for explanation in compared:
+        WrongKindError.check("comparison", explanation, Compared, "what explain_by_methods gives")
+    explained = [explanation for explanation in compared if explanation.attributions]
+    rows = [_row(explanation, picture, palette) for explanation in explained]
     return storable(
         environment()
         .get_template("comparison.html.j2")
@@ -56,8 +56,8 @@ def comparison_page(
             if explained
             else [],
             rows=rows,
-            refused=[one for one in compared if one.error],
-            is_picture=any(_is_picture(one.attributions[0]) for one in explained),
+            refused=[explanation for explanation in compared if explanation.error],
+            is_picture=any(_is_picture(explanation.attributions[0]) for explanation in explained),
         )
     )
 
@@ -88,11 +88,15 @@ def _row(compared: Compared, picture: Any | None, palette: str) -> dict[str, Any
     }
 
 
-def _notes(found: Sequence[Attribution]) -> list[str]:
+def _notes(attributions: Sequence[Attribution]) -> list[str]:
     """What holds of every class, then what holds of one, with its name."""
-    shared = [note for note in found[0].notes if all(note in each.notes for each in found)]
-    own = [f"{a.class_name}: {note}" for a in found for note in a.notes if note not in shared]
-    return [*dict.fromkeys([*shared, *own])]
+    shared = [
+        note for note in attributions[0].notes if all(note in each.notes for each in attributions)
+    ]
+    single = [
+        f"{a.class_name}: {note}" for a in attributions for note in a.notes if note not in shared
+    ]
+    return [*dict.fromkeys([*shared, *single])]
 
 
 def _cell(attribution: Attribution, picture: Any | None, palette: str) -> Markup:

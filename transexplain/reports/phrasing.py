@@ -172,9 +172,11 @@ def sampled(approximation: Approximation) -> str:
     return f"explain: {{method: learned, exact: {approximation.teacher}, exact_sample: {_SHARE:g}}}"
 
 
-def method_of(method: str, found: Approximation | None) -> str:
+def method_of(method: str, approximation: Approximation | None) -> str:
     """A method's name, with what it approximates."""
-    return method if found is None else f"{method}, which approximates {found.teacher}"
+    return (
+        method if approximation is None else f"{method}, which approximates {approximation.teacher}"
+    )
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

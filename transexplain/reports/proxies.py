@@ -80,17 +80,17 @@ def proxies_of(
     ]
 
 
-def with_proxies(group_verdict: GroupVerdict, found: Sequence[Proxies]) -> tuple[str, ...]:
+def with_proxies(verdict: GroupVerdict, candidates: Sequence[Proxies]) -> tuple[str, ...]:
     """The notes of a verdict, with the words that occur together with its group."""
-    for proxies in found:
-        if proxies.group == group_verdict.group and (named := _worth_naming(proxies.words)):
+    for proxies in candidates:
+        if proxies.group == verdict.group and (named := _worth_naming(proxies.words)):
             words = ", ".join(
                 f"{word.word} ({100 * word.own:.0f} % against {100 * word.other:.0f} % of items, "
                 f"{signed(word.difference, 2)} logit)"
                 for word in named
             )
-            return (*group_verdict.notes, f"what differs most between their items: {words}")
-    return group_verdict.notes
+            return (*verdict.notes, f"what differs most between their items: {words}")
+    return verdict.notes
 
 
 def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
@@ -127,9 +127,9 @@ def _of_group(
     )
 
 
-def _wanted(group_verdict: GroupVerdict) -> float:
+def _wanted(verdict: GroupVerdict) -> float:
     """1.0 where the group gets the prediction more often, -1.0 where less often."""
-    return 1.0 if group_verdict.rates is None or group_verdict.rates.difference > 0 else -1.0
+    return 1.0 if verdict.rates is None or verdict.rates.difference > 0 else -1.0
 
 
 def _named(plan: AuditPlan) -> set[str]:
@@ -168,7 +168,7 @@ def _ranked(mine: _Side, theirs: _Side, without: set[str], sign: float) -> list[
     """Words that go the way of the difference of rates, those that add most to it first."""
     if not mine.items or not theirs.items:
         return []
-    found = [
+    words = [
         Proxy(
             word=word,
             items=mine.documents[word] + theirs.documents[word],
@@ -179,22 +179,22 @@ def _ranked(mine: _Side, theirs: _Side, without: set[str], sign: float) -> list[
         for word in sorted({*mine.documents, *theirs.documents} - without)
         if any(letter.isalnum() for letter in word)
     ]
-    kept = [one for one in found if one.items >= _FEWEST and sign * one.difference > 0]
-    return sorted(kept, key=lambda one: -sign * one.difference)
+    kept = [proxy for proxy in words if proxy.items >= _FEWEST and sign * proxy.difference > 0]
+    return sorted(kept, key=lambda proxy: -sign * proxy.difference)
 
 
 def _strata(totals: OutcomeTotals, group: str, others: set[str]) -> list[Part]:
-    own: Counter[str] = Counter()
+    mine: Counter[str] = Counter()
     other: Counter[str] = Counter()
     for key, tally in totals:
         if key.slice and group in key.groups:
-            own[key.slice] += tally.items
+            mine[key.slice] += tally.items
         elif key.slice and others.intersection(key.groups):
             other[key.slice] += tally.items
-    if not own or not other:
+    if not mine or not other:
         return []
     parts = [
-        Part(stratum=name, own=own[name] / own.total(), other=other[name] / other.total())
-        for name in sorted({*own, *other})
+        Part(stratum=name, own=mine[name] / mine.total(), other=other[name] / other.total())
+        for name in sorted({*mine, *other})
     ]
     return sorted(parts, key=lambda part: -abs(part.own - part.other))

@@ -57,22 +57,24 @@ class Redactor:
             )
         if not rules.stands(record, self.fewest):
             return None
-        made: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in fields(record):  # type: ignore[arg-type]
             rule = rules.fields.get(field.name)
             if rule is None:
                 place = f"{type(record).__name__}.{field.name}"
                 raise LookupError(f"{place} has no redaction rule, so it is not published")
             if field.init:
-                made[field.name] = rule(getattr(record, field.name), record, self)
-        return type(record)(**made)
+                values[field.name] = rule(getattr(record, field.name), record, self)
+        return type(record)(**values)
 
     def within(self, value: Any) -> Any:
         """What is published of a record, or of a tuple or mapping of records."""
         if isinstance(value, tuple):
-            return tuple(one for one in map(self.within, value) if one is not None)
+            return tuple(
+                published for published in map(self.within, value) if published is not None
+            )
         if isinstance(value, Mapping):
-            return {key: self.within(one) for key, one in value.items()}
+            return {key: self.within(entry) for key, entry in value.items()}
         return None if value is None else self.record(value)
 
 
@@ -129,9 +131,9 @@ def gaps(root: type, rules: Mapping[type, RedactionRules]) -> Iterator[str]:
     must not simply be kept. What `empty` replaces is never published and is not looked into.
     """
     seen: set[type] = set()
-    found = [root]
-    while found:
-        record = found.pop()
+    waiting = [root]
+    while waiting:
+        record = waiting.pop()
         if record in seen:
             continue
         seen.add(record)
@@ -149,7 +151,7 @@ def gaps(root: type, rules: Mapping[type, RedactionRules]) -> Iterator[str]:
             elif rule is keep and inside:
                 yield f"{record.__name__}.{name} holds records that are kept without their rules"
             elif rule is not None and rule.__qualname__ != _EMPTY:
-                found.extend(inside)
+                waiting.extend(inside)
 
 
 _EMPTY = empty(None).__qualname__

@@ -31,8 +31,8 @@ class _Written(GenerateJsonSchema):
         return True
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
-        found = super().default_schema(schema)
-        return {key: entry for key, entry in found.items() if entry not in (math.inf, -math.inf)}
+        written = super().default_schema(schema)
+        return {key: entry for key, entry in written.items() if entry not in (math.inf, -math.inf)}
 
 
 def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> dict[str, Any]:
@@ -42,18 +42,18 @@ def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> d
     record that is a part of a document (`whole` is False) has no version of its own.
     """
     mode: JsonSchemaMode = "serialization"
-    found = TypeAdapter(record).json_schema(mode=mode, schema_generator=_Written)
-    for defined, content in found.get("$defs", {}).items():
+    schema = TypeAdapter(record).json_schema(mode=mode, schema_generator=_Written)
+    for defined, content in schema.get("$defs", {}).items():
         if defined.endswith(_UNBOUNDED):
             text = json.dumps(content).replace('"type": "number"', '"type": ["number", "null"]')
-            found["$defs"][defined] = json.loads(text)
+            schema["$defs"][defined] = json.loads(text)
     if not whole:
-        return found
-    found["properties"]["schema_version"] = {"const": version, "type": "integer"}
+        return schema
+    schema["properties"]["schema_version"] = {"const": version, "type": "integer"}
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
         "$id": f"urn:transexplain:{name}:{version}",
-        **found,
+        **schema,
     }
 
 
@@ -64,22 +64,22 @@ def render_json(summary: Summary) -> str:
 
 def document(summary: Summary) -> dict[str, Any]:
     """`summary` as plain dictionaries and lists, ready for any JSON writer."""
-    found: dict[str, Any] = plain(summary)
-    return found
+    content: dict[str, Any] = plain(summary)
+    return content
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every report satisfies."""
 
-    found = schema_of(Summary, "report", SCHEMA_VERSION)
+    content = schema_of(Summary, "report", SCHEMA_VERSION)
     sections: dict[str, Any] = {}
     for name in SECTIONS:
         if (record := SECTIONS.load(name).record) is not None:
             sections[name] = schema_of(record, name, SCHEMA_VERSION, whole=False)
             # references are to the top of the document
-            found["$defs"] |= sections[name].pop("$defs", {})
-    found["properties"]["sections"] = {"type": "object", "properties": sections}
-    return found
+            content["$defs"] |= sections[name].pop("$defs", {})
+    content["properties"]["sections"] = {"type": "object", "properties": sections}
+    return content
 
 
 def plain(value: Any) -> Any:
@@ -108,12 +108,12 @@ def pieces(summary: Summary) -> Iterator[dict[str, Any]]:
     for name in SECTIONS:
         section: Section = SECTIONS.load(name)
         if section.present(summary):
-            fields = {one: plain(getattr(summary, one)) for one in section.of_summary}
-            own = plain(summary.sections.get(name))
+            fields = {field: plain(getattr(summary, field)) for field in section.of_summary}
+            record = plain(summary.sections.get(name))
             yield {
                 "name": name,
                 "html": page(section.template, **names),
-                "document": fields if own is None else {**fields, name: own},
+                "document": fields if record is None else {**fields, name: record},
             }
 
 
@@ -124,7 +124,9 @@ def _shown(summary: Summary) -> list[Section]:
 
 def _names(summary: Summary, shown: Sequence[Section]) -> dict[str, Any]:
     """What the templates of sections know."""
-    drawings = {name: drawn for one in shown for name, drawn in one.drawing(summary).items()}
+    drawings = {
+        name: drawn for section in shown for name, drawn in section.drawing(summary).items()
+    }
     return {
         **drawings,
         "s": summary,
@@ -145,7 +147,7 @@ def render_html(summary: Summary) -> str:
         "report.html.j2",
         **_names(summary, shown),
         sections=shown,
-        links=[link for one in shown if one.is_linked(summary) for link in one.links],
+        links=[link for section in shown if section.is_linked(summary) for link in section.links],
         findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
         scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
         marks_css=marks_css() + nodes_css(),

@@ -92,11 +92,13 @@ COMPARED = 2  #: categories that a table needs to compare any
 
 def lowest_category(summary: Summary) -> float | None:
     """The lowest impact ratio of any category of people; None: no table compares any."""
-    found, scored = impact_of(summary), only_scores(summary)
+    record, scored = impact_of(summary), only_scores(summary)
     lowest: list[float] = []
-    for answer in found.answers if found else ():
+    for answer in record.answers if record else ():
         for table in answer.tables:
-            known = [one[0] for row in table.rows if (one := category_ratio(row, scored=scored))]
+            known = [
+                ratio[0] for row in table.rows if (ratio := category_ratio(row, scored=scored))
+            ]
             lowest += known if len(known) >= COMPARED else []
     return min(lowest, default=None)
 
@@ -265,8 +267,8 @@ def _counts(summary: Summary) -> Iterator[RunMetric]:
             "changed_predictions", before.other_prediction / before.common, before.common
         )
     if before is not None and summary.groups is not None:
-        yield from _made("groups_newly_flagged", len({one.group for one in newly(before)}))
-        yield from _made("groups_no_longer_flagged", len({one.group for one in gone(before)}))
+        yield from _made("groups_newly_flagged", len({change.group for change in newly(before)}))
+        yield from _made("groups_no_longer_flagged", len({change.group for change in gone(before)}))
 
 
 def _evidence(summary: Summary) -> Iterator[RunMetric]:
@@ -334,5 +336,5 @@ def _groups(summary: Summary) -> Iterator[RunMetric]:
     for name, states in state_counts(summary.groups).items():
         for answer, count in states.items():
             yield from _made(f"{name}_states", count, of=("", answer))
-    for found, count in sorted(Counter(row.verdict for row in compared_rows(summary)).items()):
-        yield from _made("comparisons", count, of=("", found))
+    for verdict, count in sorted(Counter(row.verdict for row in compared_rows(summary)).items()):
+        yield from _made("comparisons", count, of=("", verdict))

@@ -47,7 +47,7 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
     finite is None, as in the report's JSON.
     """
     groups = summary.groups
-    found: dict[str, Iterator[Row]] = {
+    tables: dict[str, Iterator[Row]] = {
         "run_result": iter((_run(summary),)),
         "group_verdict": map(_verdict, groups.verdicts if groups else ()),
         "group_measure": map(_measure, measures(groups)),
@@ -60,7 +60,7 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
             asdict(metric) for metric in run_metrics(summary) if math.isfinite(metric.value)
         ),
     }
-    return {name: [_finite(row) for row in rows] for name, rows in found.items()}
+    return {name: [_finite(row) for row in rows] for name, rows in tables.items()}
 
 
 def _finite(row: Row) -> Row:
@@ -99,27 +99,27 @@ def _run(summary: Summary) -> Row:
     }
 
 
-def _interval(name: str, found: tuple[float, float] | None) -> Row:
-    low, high = found or (None, None)
+def _interval(name: str, ends: tuple[float, float] | None) -> Row:
+    low, high = ends or (None, None)
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def _verdict(group_verdict: GroupVerdict) -> Row:
-    swap, rates = group_verdict.counterfactual, group_verdict.rates
+def _verdict(verdict: GroupVerdict) -> Row:
+    swap, rates = verdict.counterfactual, verdict.rates
     moved = swap.measure("probability") if swap else None
-    own, other = (rates.own.selected, rates.other.selected) if rates else (None, None)
+    rate, other = (rates.own.selected, rates.other.selected) if rates else (None, None)
     return {
-        "group_name": group_verdict.group,
-        "reference": group_verdict.reference,
-        "state": group_verdict.state,
-        "mention": group_verdict.mention,
-        "outcome": group_verdict.outcome,
-        "mention_reasons": "; ".join(group_verdict.mention_reasons),
-        "outcome_reasons": "; ".join(group_verdict.outcome_reasons),
-        "mention_advice": group_verdict.mention_advice,
-        "outcome_advice": group_verdict.outcome_advice,
-        "notes": "; ".join(group_verdict.notes),
-        "missing": "; ".join(group_verdict.missing),
+        "group_name": verdict.group,
+        "reference": verdict.reference,
+        "state": verdict.state,
+        "mention": verdict.mention,
+        "outcome": verdict.outcome,
+        "mention_reasons": "; ".join(verdict.mention_reasons),
+        "outcome_reasons": "; ".join(verdict.outcome_reasons),
+        "mention_advice": verdict.mention_advice,
+        "outcome_advice": verdict.outcome_advice,
+        "notes": "; ".join(verdict.notes),
+        "missing": "; ".join(verdict.missing),
         **_decided("mention", swap),
         "probability": swap.probability if swap else None,
         **_interval("probability", moved.interval if moved else None),
@@ -127,9 +127,9 @@ def _verdict(group_verdict: GroupVerdict) -> Row:
         "changed_within": swap.changed_within if swap else None,
         "documents": swap.documents if swap else None,
         **_decided("outcome", rates),
-        "rate": own.share if own else None,
+        "rate": rate.share if rate else None,
         "reference_rate": other.share if other else None,
-        "items": own.total if own else None,
+        "items": rate.total if rate else None,
         "reference_items": other.total if other else None,
     }
 
@@ -256,7 +256,7 @@ def _outcome(outcome: Outcome) -> Row:
 
 
 def _side(prefix: str, side: Side) -> Row:
-    found: Row = {
+    columns: Row = {
         "items": side.selected.total,
         "selected": side.selected.count,
         "rate": side.selected.share,
@@ -268,21 +268,21 @@ def _side(prefix: str, side: Side) -> Row:
         **_rate("false_positive_rate", side.false_positive),
         "calibration": side.calibration,
     }
-    return {f"{prefix}{name}": value for name, value in found.items()}
+    return {f"{prefix}{name}": value for name, value in columns.items()}
 
 
-def _mean(name: str, found: Mean | None) -> Row:
+def _mean(name: str, mean: Mean | None) -> Row:
     return {
-        name: found.value if found else None,
-        **_interval(name, found.interval if found else None),
+        name: mean.value if mean else None,
+        **_interval(name, mean.interval if mean else None),
     }
 
 
-def _rate(name: str, found: Rate | None) -> Row:
+def _rate(name: str, rate: Rate | None) -> Row:
     return {
-        name: found.share if found else None,
-        **_interval(name, found.interval if found else None),
-        f"{name}_items": found.total if found else None,
+        name: rate.share if rate else None,
+        **_interval(name, rate.interval if rate else None),
+        f"{name}_items": rate.total if rate else None,
     }
 
 
@@ -350,17 +350,17 @@ def _words(view: ClassView) -> Iterator[Row]:
         name: {row.word: place for place, row in enumerate(rows, 1)} for name, rows in lists.items()
     }
     words = {row.word: row for rows in lists.values() for row in rows}
-    for word, one in words.items():
+    for word, totals in words.items():
         yield {
             "target": view.target,
             "class_name": view.class_name,
             "word": word,
-            "documents": one.documents,
-            "mentions": one.mentions,
-            "relevance": one.total,
-            "magnitude": one.magnitude,
-            "mean": one.mean,
-            "function_word": one.function,
+            "documents": totals.documents,
+            "mentions": totals.mentions,
+            "relevance": totals.total,
+            "magnitude": totals.magnitude,
+            "mean": totals.mean,
+            "function_word": totals.function,
             **{name: places[name].get(word) for name in _LISTS},
         }
 
@@ -469,8 +469,8 @@ def close_forgotten(db: Database) -> list[str]:
     """
     if not shard_messages.take_task(db, "results", EVERY):
         return []
-    found = result_rows.over(db, at_least=PATIENCE, at_most=GIVEN_UP)
-    return [run_id for run_id in found if close(db, run_id)]
+    run_ids = result_rows.over(db, at_least=PATIENCE, at_most=GIVEN_UP)
+    return [run_id for run_id in run_ids if close(db, run_id)]
 
 
 def _not_written(run_id: str, reason: str) -> None:

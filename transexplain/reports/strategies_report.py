@@ -81,13 +81,13 @@ def headline(strategies: Strategies, classes: Sequence[str]) -> tuple[Statement,
 
 def _headline(strategies: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
     clustered = [class_name for class_name in strategies.classes if class_name.clusters]
-    for one in clustered:
-        for cluster in one.clusters:
+    for view in clustered:
+        for cluster in view.clusters:
             if cluster.suspicions:
-                name = class_phrase(strategies.target, one.class_name, classes)
+                name = class_phrase(strategies.target, view.class_name, classes)
                 suspected = suspicion(cluster, strategies.modality)
-                lead = f"{name}: cluster {cluster.number} of {len(one.clusters)}"
-                if len(one.clusters) == 1:
+                lead = f"{name}: cluster {cluster.number} of {len(view.clusters)}"
+                if len(view.clusters) == 1:
                     lead = f"{name}, whose explanations are all alike,"
                 yield Statement(kind="flagged", text=f"{lead} looks like a shortcut. {suspected}")
     if clustered and not any(cluster.suspicions for o in clustered for cluster in o.clusters):
@@ -103,14 +103,14 @@ def _headline(strategies: Strategies, classes: Sequence[str]) -> Iterator[Statem
 def _counts(
     strategies: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
 ) -> Iterator[Statement]:
-    def name(class_strategies: ClassStrategies) -> str:
-        return class_phrase(strategies.target, class_strategies.class_name, classes)
+    def name(view: ClassStrategies) -> str:
+        return class_phrase(strategies.target, view.class_name, classes)
 
-    several = [one for one in clustered if len(one.clusters) > 1]
+    several = [view for view in clustered if len(view.clusters) > 1]
     if several:
-        counts = named([f"{name(one)} ({len(one.clusters)})" for one in several])
+        counts = named([f"{name(view)} ({len(view.clusters)})" for view in several])
         yield Statement(kind="fact", text=f"Classes with several strategies: {counts}.")
-    alike = [name(one) for one in clustered if len(one.clusters) == 1]
+    alike = [name(view) for view in clustered if len(view.clusters) == 1]
     if alike:
         yield Statement(kind="fact", text=f"One strategy each: {named(alike)}.")
     few = [
@@ -127,7 +127,7 @@ def _counts(
         yield Statement(
             kind="fact",
             text=f"Sampled with seed {strategies.seed}, at most {strategies.sample:,} of a class: "
-            + named([f"{name(one)} {one.sampled:,} of {one.items:,}" for one in drawn])
+            + named([f"{name(view)} {view.sampled:,} of {view.items:,}" for view in drawn])
             + ".",
         )
     if strategies.omitted:
@@ -271,8 +271,8 @@ def strategy_report(db: Database, strategies: Strategies) -> StrategyReport:
 def _exemplars(db: Database, strategies: Strategies) -> Mapping[str, Mapping[str, GalleryItem]]:
     count = EXEMPLARS.get(strategies.modality, EXEMPLARS["text"])
     chosen = {
-        one.class_name: {name for cluster in one.clusters for name in cluster.item_ids[:count]}
-        for one in strategies.classes
+        view.class_name: {name for cluster in view.clusters for name in cluster.item_ids[:count]}
+        for view in strategies.classes
     }
     outcomes = outcomes_of(db, strategies.run_id, set().union(*chosen.values()))
     return {
@@ -361,24 +361,24 @@ def colour(number: int) -> str:
     return stroke(number - 1).colour
 
 
-def spectrum(class_strategies: ClassStrategies) -> Markup:
+def spectrum(view: ClassStrategies) -> Markup:
     """The smallest eigenvalues of the class's Laplacian, and those of one cluster."""
-    x = tuple(float(place) for place in range(1, len(class_strategies.eigenvalues) + 1))
-    series = Series(x=x, y=class_strategies.eigenvalues, stroke=stroke(0))
-    chance = Series(x=x, y=class_strategies.chance, stroke=stroke(0, "random"))
+    x = tuple(float(place) for place in range(1, len(view.eigenvalues) + 1))
+    series = Series(x=x, y=view.eigenvalues, stroke=stroke(0))
+    chance = Series(x=x, y=view.chance, stroke=stroke(0, "random"))
     return Markup(lines([series, chance], x_title="number", y_title="eigenvalue"))
 
 
 def render(report: StrategyReport) -> str:
     """One self-contained HTML page; pictures that can be read are embedded."""
-    found = report.strategies
-    clusters = [cluster for class_name in found.classes for cluster in class_name.clusters]
+    strategies = report.strategies
+    clusters = [cluster for class_name in strategies.classes for cluster in class_name.clusters]
     return page("strategies.html.j2", **_names(report), r=report, clusters=clusters)
 
 
 def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
     """One class of a report by itself: `name`, `html` (escaped) and `document` (JSON)."""
-    one = next(one for one in report.strategies.classes if one.class_name == class_name)
+    one = next(view for view in report.strategies.classes if view.class_name == class_name)
     return {
         "name": class_name,
         "html": page("strategies_class.html.j2", **_names(report), one=one) if one.clusters else "",
@@ -388,11 +388,11 @@ def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
 
 def _names(report: StrategyReport) -> dict[str, Any]:
     """What the templates know."""
-    found, explored = report.strategies, report.explored
+    strategies, explored = report.strategies, report.explored
     return {
         "e": explored,
-        "s": found,
-        "exemplars": lambda one, cluster: _drawn_exemplars(report, one, cluster),
+        "s": strategies,
+        "exemplars": lambda view, cluster: _drawn_exemplars(report, view, cluster),
         "mean": _mean,
         "scale_of": _scale,
         "picture_of": lambda item: _picture(item, explored.root),
@@ -400,10 +400,10 @@ def _names(report: StrategyReport) -> dict[str, Any]:
         "embedding": embedding,
         "spectrum": spectrum,
         "colour": colour,
-        "why": lambda cluster: suspicion(cluster, found.modality),
+        "why": lambda cluster: suspicion(cluster, strategies.modality),
         "bar": data_uri(colour_bar()),
-        "class_phrase": lambda name: class_phrase(found.target, name, explored.classes),
-        "noun": lambda count: things(found.modality, count),
+        "class_phrase": lambda name: class_phrase(strategies.target, name, explored.classes),
+        "noun": lambda count: things(strategies.modality, count),
         "percent": percent,
     }
 
@@ -416,11 +416,9 @@ def _drawn_exemplars(
     return [held[name] for name in cluster.item_ids[:count] if name in held]
 
 
-def _scale(class_strategies: ClassStrategies) -> float:
+def _scale(view: ClassStrategies) -> float:
     """The largest |mean| of a cell in any cluster of the class."""
-    grids = [
-        np.asarray(cluster.heatmap) for cluster in class_strategies.clusters if cluster.heatmap
-    ]
+    grids = [np.asarray(cluster.heatmap) for cluster in view.clusters if cluster.heatmap]
     return max((float(np.abs(grid).max()) for grid in grids), default=0.0)
 
 
@@ -457,7 +455,7 @@ def schema() -> dict[str, Any]:
     """The JSON Schema that every such document satisfies."""
     from transexplain.reports.report_formats import schema_of
 
-    found = schema_of(StrategyReport, "strategies", SCHEMA_VERSION)
-    del found["properties"]["exemplars"]
-    found["required"].remove("exemplars")
-    return found
+    document = schema_of(StrategyReport, "strategies", SCHEMA_VERSION)
+    del document["properties"]["exemplars"]
+    document["required"].remove("exemplars")
+    return document

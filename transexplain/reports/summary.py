@@ -89,8 +89,8 @@ def summarised(
             sections = beside.submit(
                 copy_context().run, _sections, Source(db=db, run=run, total=total)
             )
-            found = _measured(db, run, total, gallery, precisions)
-    return with_sentences(replace(found, sections=sections.result())), total
+            measured = _measured(db, run, total, gallery, precisions)
+    return with_sentences(replace(measured, sections=sections.result())), total
 
 
 def _measured(
@@ -132,9 +132,9 @@ def _sections(source: Source) -> dict[str, Any]:
     records: dict[str, Any] = {}
     for name in SECTIONS:
         section: Section = SECTIONS.load(name)
-        found = section.collect(source) if section.collect else None
-        if found is not None:
-            records[name] = found
+        record = section.collect(source) if section.collect else None
+        if record is not None:
+            records[name] = record
     return records
 
 
@@ -148,20 +148,20 @@ def redacted(summary: Summary, fewest: int = FEWEST) -> Summary:
     ConfigurationError for `fewest` below 2.
     """
     check_fewest(fewest)
-    found = Redactor(rules=rules(), fewest=fewest).record(summary)
-    assert found is not None  # a summary is kept whatever its number of items
-    return with_sentences(found)
+    published = Redactor(rules=rules(), fewest=fewest).record(summary)
+    assert published is not None  # a summary is kept whatever its number of items
+    return with_sentences(published)
 
 
 @cache
 def rules() -> Mapping[type, RedactionRules]:
     """The rules of every record that a report can hold, gathered from its sections."""
-    fields, found = dict(_SUMMARY), dict[type, RedactionRules]()
+    fields, records = dict(_SUMMARY), dict[type, RedactionRules]()
     for name in SECTIONS:
         section: Section = SECTIONS.load(name)
-        found |= section.redaction
+        records |= section.redaction
         fields |= section.of_summary
-    return {Summary: RedactionRules(fields=fields), **found}
+    return {Summary: RedactionRules(fields=fields), **records}
 
 
 def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:

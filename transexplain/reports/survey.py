@@ -59,30 +59,30 @@ def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> S
 def _scale(db: Database, run_id: str, count: int) -> float:
     """`Sizes.quantile` of all sizes, of which one is read."""
     below = max(1, math.ceil(SHARE * count - 1e-9))  # as `Histogram.bin_of`
-    found = noteworthy.sizes_at(db, run_id, count - below + 1)
-    if found is None:
+    largest = noteworthy.sizes_at(db, run_id, count - below + 1)
+    if largest is None:
         return 0.0
     sizes = Sizes()
-    for size in found:  # that of the quantile, and the largest, which bounds it
+    for size in largest:  # that of the quantile, and the largest, which bounds it
         sizes.add(size)
     return sizes.quantile(0.5)
 
 
-def choose(found: Survey, size: int) -> dict[str, Reason]:
+def choose(survey: Survey, size: int) -> dict[str, Reason]:
     """Item id -> why it is shown: a third each wrong, strong and first; gaps are filled.
 
     The same run always gives the same choice.
     """
     lists: tuple[tuple[Reason, list[str]], ...] = (
-        ("wrong", found.wrong),
-        ("strong", found.strongest),
-        ("first", found.first),
+        ("wrong", survey.wrong),
+        ("strong", survey.strongest),
+        ("first", survey.first),
     )
     chosen: dict[str, Reason] = {}
     for places in (-(-size // 3), size):  # a third each, then whatever is left
         for reason, ids in lists:
             fresh = [key for key in ids if key not in chosen]
             taken = sum(1 for other in chosen.values() if other == reason)
-            for one in fresh[: max(0, min(places - taken, size - len(chosen)))]:
-                chosen[one] = reason
+            for item_id in fresh[: max(0, min(places - taken, size - len(chosen)))]:
+                chosen[item_id] = reason
     return chosen

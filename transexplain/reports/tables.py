@@ -89,8 +89,8 @@ def headings(*titles: Heading) -> Markup:
     return Markup(f"<thead><tr>{cells}</tr></thead>")
 
 
-def _heading(found: Markup | str | tuple[Markup | str, str]) -> str:
-    title, classes = found if isinstance(found, tuple) else (found, "")
+def _heading(heading: Markup | str | tuple[Markup | str, str]) -> str:
+    title, classes = heading if isinstance(heading, tuple) else (heading, "")
     if not title and not classes:
         return "<td></td>"
     of_class = f' class="{html.escape(classes)}"' if classes else ""

@@ -263,10 +263,10 @@ def difference_statements(changes: Sequence[VerdictChange]) -> Iterator[Statemen
 
 
 def _by_question(rows: Sequence[Difference]) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for row in rows:
-        found.setdefault(row.sentence, []).append(row.group)
-    return found
+        groups.setdefault(row.sentence, []).append(row.group)
+    return groups
 
 
 def rate_sentence(row: RateChange) -> str:

@@ -314,19 +314,19 @@ def judged(
     ]
 
 
-def _p(word_evidence: WordEvidence, size: int, corpus: Vocabulary) -> float:
+def _p(evidence: WordEvidence, size: int, corpus: Vocabulary) -> float:
     """How often so many texts, sampled from all, hold the word as often."""
-    held = corpus.documents[word_evidence.word]
-    return float(hypergeom.sf(word_evidence.documents - 1, corpus.texts, held, size))
+    held = corpus.documents[evidence.word]
+    return float(hypergeom.sf(evidence.documents - 1, corpus.texts, held, size))
 
 
-def _tested_word(word_evidence: WordEvidence, size: int) -> WordEvidence:
+def _tested_word(word: WordEvidence, size: int) -> WordEvidence:
     out = (
         size >= FEWEST
-        and word_evidence.adjusted_p is not None
-        and word_evidence.adjusted_p <= LEVEL
-        and word_evidence.share >= LARGE
-        and word_evidence.corpus_share <= RARE
-        and word_evidence.documents >= COMMON * size
+        and word.adjusted_p is not None
+        and word.adjusted_p <= LEVEL
+        and word.share >= LARGE
+        and word.corpus_share <= RARE
+        and word.documents >= COMMON * size
     )
-    return replace(word_evidence, stands_out=out)
+    return replace(word, stands_out=out)

@@ -99,16 +99,16 @@ def _cloud(class_words: ClassWords) -> list[tuple[str, int, float]]:
 
 
 def _overviews(summary: EvaluationSummary) -> Iterator[Overview]:
-    for target in dict.fromkeys(one.target for one in summary.tables):
-        tables = tuple(one for one in summary.tables if one.target == target)
-        found = {(one.metric, row.method): row for one in tables for row in one.rows}
-        measured = [method for _, method in found]
+    for target in dict.fromkeys(table.target for table in summary.tables):
+        tables = tuple(table for table in summary.tables if table.target == target)
+        scored = {(table.metric, row.method): row for table in tables for row in table.rows}
+        measured = [method for _, method in scored]
         labels = [
             x for x in dict.fromkeys([*summary.evaluated.methods, *measured]) if x in measured
         ]
         if labels:
             rows = [
-                (label, tuple((table, found.get((table.metric, label))) for table in tables))
+                (label, tuple((table, scored.get((table.metric, label))) for table in tables))
                 for label in labels
             ]
             yield Overview(target, tables, tuple(rows))
@@ -171,14 +171,14 @@ def _scatters(table: Table) -> tuple[tuple[Row, charts.Drawing], ...]:
         return ()
     drawn = []
     for row in table.rows:
-        found = scatter_drawing(
+        drawing = scatter_drawing(
             row.points,
             titles=(table.pair[0], table.pair[1]),
             label=f"{table.title} of {row.method}: {table.pair[1]} over {table.pair[0]} of "
             f"{len(row.points)} items; on the dashed line both are equal.",
         )
-        if found is not None:
-            drawn.append((row, found))
+        if drawing is not None:
+            drawn.append((row, drawing))
     return tuple(drawn)
 
 
@@ -246,24 +246,26 @@ _Scored = tuple[Table, Row]
 
 def _of_difference(title: str, number: Callable[[Difference], float | None]) -> Column[_Scored]:
     """A column about the difference to the best method, empty where there is none."""
-    return Column(title, lambda one: number(one[1].difference) if one[1].difference else None)
+    return Column(
+        title, lambda scored: number(scored[1].difference) if scored[1].difference else None
+    )
 
 
 _SCORES: Columns[_Scored] = (
-    Column("target", lambda one: one[0].target),
-    Column("metric", lambda one: one[0].metric),
-    Column("method", lambda one: one[1].method),
-    Column("kind", lambda one: one[1].kind),
-    Column("rank", lambda one: one[1].rank),
-    Column("items", lambda one: one[1].items),
-    Column("missing", lambda one: sum(one[1].missing.values())),
-    Column("mean", lambda one: one[1].mean),
-    Column("low", lambda one: one[1].interval[0] if one[1].interval else None),
-    Column("high", lambda one: one[1].interval[1] if one[1].interval else None),
-    Column("draws", lambda one: one[1].spread.draws if one[1].spread else None),
-    Column("sd_of_draws", lambda one: one[1].spread.deviation if one[1].spread else None),
-    Column("best", lambda one: one[0].best),
-    Column("correlation", lambda one: one[1].correlation),
+    Column("target", lambda scored: scored[0].target),
+    Column("metric", lambda scored: scored[0].metric),
+    Column("method", lambda scored: scored[1].method),
+    Column("kind", lambda scored: scored[1].kind),
+    Column("rank", lambda scored: scored[1].rank),
+    Column("items", lambda scored: scored[1].items),
+    Column("missing", lambda scored: sum(scored[1].missing.values())),
+    Column("mean", lambda scored: scored[1].mean),
+    Column("low", lambda scored: scored[1].interval[0] if scored[1].interval else None),
+    Column("high", lambda scored: scored[1].interval[1] if scored[1].interval else None),
+    Column("draws", lambda scored: scored[1].spread.draws if scored[1].spread else None),
+    Column("sd_of_draws", lambda scored: scored[1].spread.deviation if scored[1].spread else None),
+    Column("best", lambda scored: scored[0].best),
+    Column("correlation", lambda scored: scored[1].correlation),
     _of_difference("common_items", lambda versus: versus.items),
     _of_difference("difference", lambda versus: versus.mean),
     _of_difference(
@@ -274,12 +276,13 @@ _SCORES: Columns[_Scored] = (
     ),
     _of_difference("p", lambda versus: versus.p),
     _of_difference("p_adjusted", lambda versus: versus.p_adjusted),
-    Column("better", lambda one: one[0].better),
-    Column("unit", lambda one: one[0].unit),
-    Column("baseline", lambda one: one[0].baseline),
-    Column("parameters", lambda one: json.dumps(plain(one[0].parameters))),
+    Column("better", lambda scored: scored[0].better),
+    Column("unit", lambda scored: scored[0].unit),
+    Column("baseline", lambda scored: scored[0].baseline),
+    Column("parameters", lambda scored: json.dumps(plain(scored[0].parameters))),
     Column(
-        "missing_reasons", lambda one: json.dumps(dict(one[1].missing)) if one[1].missing else ""
+        "missing_reasons",
+        lambda scored: json.dumps(dict(scored[1].missing)) if scored[1].missing else "",
     ),
 )
 

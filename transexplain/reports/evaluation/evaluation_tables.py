@@ -50,11 +50,11 @@ POINTS = 200
 
 def kinds(plan: EvaluationPlan) -> dict[str, RowKind]:
     """Label -> what kind of row it is, in the order of the plan, those of no method last."""
-    found: dict[str, RowKind] = {
+    kinds_of_rows: dict[str, RowKind] = {
         method.label: "random" if method.method.name == RANDOM else "method"
         for method in plan.methods
     }
-    return {**found, ORACLE: "oracle", PREDICTION: "prediction"}
+    return {**kinds_of_rows, ORACLE: "oracle", PREDICTION: "prediction"}
 
 
 def titled(spec: MetricSpec) -> str:
@@ -111,12 +111,14 @@ def _averaged(
     means = [column.mean() for column in chosen]
     curves = [column.mean_curve() for column in chosen]
     rows = _rows(known, chosen, counts, means, intervals(values, seed), curves)
-    rows = [replace(row, spread=one.spread()) for row, one in zip(rows, chosen, strict=True)]
+    rows = [replace(row, spread=column.spread()) for row, column in zip(rows, chosen, strict=True)]
     reference = _best(rows, facts)
     if reference is None:
         return rows, None
-    found = differences(values, reference, seed)
-    return [replace(row, difference=one) for row, one in zip(rows, found, strict=True)], reference
+    versus = differences(values, reference, seed)
+    return [
+        replace(row, difference=difference) for row, difference in zip(rows, versus, strict=True)
+    ], reference
 
 
 def _together(
@@ -126,23 +128,23 @@ def _together(
     chosen: Sequence[Column],
     seed: int,
 ) -> tuple[list[Row], int | None]:
-    found = wholes(chosen, load(facts.corpus), len(gathered.items), seed)
-    counts = [len(one.items) for one in found]
-    means = [one.scored.value for one in found]
-    curves = [one.scored.curve for one in found]
-    rows = _rows(known, chosen, counts, means, [one.interval for one in found], curves)
+    measured = wholes(chosen, load(facts.corpus), len(gathered.items), seed)
+    counts = [len(whole.items) for whole in measured]
+    means = [whole.scored.value for whole in measured]
+    curves = [whole.scored.curve for whole in measured]
+    rows = _rows(known, chosen, counts, means, [whole.interval for whole in measured], curves)
     rows = [
-        replace(row, missing={**row.missing, one.scored.reason: len(one.items)})
-        if one.scored.value is None and one.items
-        else replace(_with_words(row, one.scored.detail), spread=one.spread)
-        for row, one in zip(rows, found, strict=True)
+        replace(row, missing={**row.missing, whole.scored.reason: len(whole.items)})
+        if whole.scored.value is None and whole.items
+        else replace(_with_words(row, whole.scored.detail), spread=whole.spread)
+        for row, whole in zip(rows, measured, strict=True)
     ]
     reference = _best(rows, facts)
     if reference is None:
         return rows, None
     rows = [
-        row if place == reference else replace(row, difference=minus(one, found[reference]))
-        for place, (row, one) in enumerate(zip(rows, found, strict=True))
+        row if place == reference else replace(row, difference=minus(whole, measured[reference]))
+        for place, (row, whole) in enumerate(zip(rows, measured, strict=True))
     ]
     return rows, reference
 
@@ -160,9 +162,9 @@ def _with_words(row: Row, detail: Mapping[str, Any]) -> Row:
             for name, words in detail.get("lists", {}).items()
         ),
         shared=tuple(
-            SharedWords(classes=(one, other), words=tuple(pair["words"]))
+            SharedWords(classes=(first, other), words=tuple(pair["words"]))
             for pair in detail.get("shared", ())
-            for one, other in (pair["classes"],)
+            for first, other in (pair["classes"],)
         ),
     )
 
@@ -268,8 +270,8 @@ def tables_of(
     corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
     gathered = gather(scores, corpus)
     targets = dict.fromkeys([*plan.targets, *gathered.targets])
-    found = (table(gathered, plan, target, spec) for target in targets for spec in plan.metrics)
-    return tuple(one for one in found if one is not None), gathered
+    tables = (table(gathered, plan, target, spec) for target in targets for spec in plan.metrics)
+    return tuple(entry for entry in tables if entry is not None), gathered
 
 
 def _evaluated(db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gathered) -> Evaluated:

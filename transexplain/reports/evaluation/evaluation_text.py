@@ -142,14 +142,14 @@ def _of_table(table: Table, name_target: bool) -> Iterator[Statement]:
 
 
 def _of_pairs(table: Table, where: str) -> Iterator[Statement]:
-    found = [f"{row.method} {correlation(row)}" for row in table.rows if correlation(row)]
+    correlations = [f"{row.method} {correlation(row)}" for row in table.rows if correlation(row)]
     same = [row.method for row in table.rows if row.items > 1 and not correlation(row)]
-    if found:
+    if correlations:
         constant = f" {named(same)}: one of both is the same for every item." if same else ""
         yield Statement(
             kind="fact",
             text=f"{where}: correlation of {table.pair[0]} and {table.pair[1]}: "
-            f"{', '.join(found)}.{constant}",
+            f"{', '.join(correlations)}.{constant}",
         )
 
 

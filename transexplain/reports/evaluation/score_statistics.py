@@ -251,23 +251,23 @@ class Gathered:
     def matrix(self, columns: Iterable[Column]) -> ScoreMatrix:
         """(M, N) values of M methods on all N items, NaN where there is none."""
         chosen = list(columns)
-        found = np.full((len(chosen), len(self.items)), np.nan)
+        values = np.full((len(chosen), len(self.items)), np.nan)
         for row, column in enumerate(chosen):
-            found[row, np.asarray(column.items, dtype=np.intp)] = column.values
-        return found
+            values[row, np.asarray(column.items, dtype=np.intp)] = column.values
+        return values
 
 
 def gather(scores: Iterable[MetricScore], corpus: Iterable[str]) -> Gathered:
     """Sort scores; `corpus` names the metrics whose value is of all items together."""
-    found, together = Gathered(), frozenset(corpus)
+    gathered, together = Gathered(), frozenset(corpus)
     for score in scores:
-        number = found.items.setdefault(score.item_id, len(found.items))
-        by_method = found.columns.setdefault((score.target, score.metric), {})
+        number = gathered.items.setdefault(score.item_id, len(gathered.items))
+        by_method = gathered.columns.setdefault((score.target, score.metric), {})
         column = by_method.setdefault(score.method, Column())
         column.add(number, score, score.metric in together)
         if not score.reason:
-            found.measured.add(number)
-    return found
+            gathered.measured.add(number)
+    return gathered
 
 
 #: items below which there is no interval: a resample of so few says next to nothing
@@ -361,7 +361,7 @@ def _permuted(paired: Matrix, seed: int) -> list[float | None]:
     """(M,) two-sided p of a mean of 0; None where there are fewer than two differences."""
     from scipy.stats import permutation_test  # as above
 
-    found: list[float | None] = [None] * len(paired)
+    p_values: list[float | None] = [None] * len(paired)
     for rows, columns in _same_columns(~np.isnan(paired)):
         if columns.sum() < 2:
             continue
@@ -375,8 +375,8 @@ def _permuted(paired: Matrix, seed: int) -> list[float | None]:
             rng=np.random.default_rng(seed),
         )
         for row, p in zip(rows, result.pvalue, strict=True):
-            found[row] = float(p)
-    return found
+            p_values[row] = float(p)
+    return p_values
 
 
 def _mean(values: Matrix, axis: int) -> Matrix:
@@ -448,15 +448,15 @@ def _whole(column: Column, join: Join, halves: list[list[int]]) -> Whole:
     draws = min((len(drawn) for _, drawn in every), default=0)
     joined = [join([drawn[place] for _, drawn in every]) for place in range(draws)]
     details = {number: drawn[0] for number, drawn in every}
-    found: list[float | None] = []
+    values: list[float | None] = []
     for half in halves if len(details) >= FEWEST else ():
         chosen = [details[number] for number in half if number in details]
-        found.append(join(chosen).value if chosen else None)
+        values.append(join(chosen).value if chosen else None)
     return Whole(
         scored=_mean_of(joined) if joined else unmeasured("no item was measured"),
         items=frozenset(details),
-        halves=tuple(found),
-        spread=spread_of([one.value for one in joined]),
+        halves=tuple(values),
+        spread=spread_of([whole.value for whole in joined]),
     )
 
 

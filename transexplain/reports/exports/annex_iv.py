@@ -84,9 +84,9 @@ def render(summary: Summary) -> str:
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    found = list(lines) or ["Nothing was measured here."]
+    items = list(lines) or ["Nothing was measured here."]
     yield from ("", f"## {title}", "")
-    yield from (f"- {markdown_text(encodable(line))}" for line in found)
+    yield from (f"- {markdown_text(encodable(line))}" for line in items)
 
 
 def _data(summary: Summary) -> Iterator[str]:
@@ -113,9 +113,9 @@ def _labelled(row: Sequence[int | None], fewest: int | None) -> str:
 
 def _procedure(summary: Summary) -> Iterator[str]:
     audited, groups = summary.audited, summary.groups
-    made = " (made elsewhere and imported)" if audited.task == "imported" else ""
+    origin = " (made elsewhere and imported)" if audited.task == "imported" else ""
     method = method_of(audited.method, summary.approximates)
-    yield f"Explanations by {method}{made}, for {', '.join(audited.targets)}."
+    yield f"Explanations by {method}{origin}, for {', '.join(audited.targets)}."
     if groups is not None:
         yield (
             f"Entities of each group were compared with {groups.reference}: permutation of "
@@ -126,8 +126,8 @@ def _procedure(summary: Summary) -> Iterator[str]:
 
 
 def _accuracy(summary: Summary) -> Iterator[str]:
-    found = accuracy(summary)
-    yield f"{found}." if found else "Not measured: no item has a label of a class."
+    sentence = accuracy(summary)
+    yield f"{sentence}." if sentence else "Not measured: no item has a label of a class."
 
 
 def _effects(summary: Summary) -> Iterator[str]:
@@ -135,8 +135,8 @@ def _effects(summary: Summary) -> Iterator[str]:
     if groups is None:
         return
     counts = verdict_counts(groups)
-    found = ", ".join(f"{count} {state}" for state, count in counts.items())
-    yield f"Groups by verdict: {found}."
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    yield f"Groups by verdict: {states}."
     for state in counts:
         yield from verdicts(groups, state)
     for outcome in groups.outcomes:
@@ -160,11 +160,11 @@ def _effects(summary: Summary) -> Iterator[str]:
 
 def _impact(summary: Summary) -> Iterator[str]:
     """Rates by category of person, where the audit has any."""
-    found = impact_of(summary)
-    if found is not None:
-        lines = (*data_facts(found), *impact(summary))
+    record = impact_of(summary)
+    if record is not None:
+        lines = (*data_facts(record), *impact(summary))
         yield from _section("2(g) Metrics: impact ratios by category of person", lines)
-        yield from impact_tables(found, 3)
+        yield from impact_tables(record, 3)
 
 
 def _log(summary: Summary) -> Iterator[str]:
@@ -199,8 +199,8 @@ def _risks(summary: Summary) -> Iterator[str]:
     yield from stated
     if not stated and (summary.groups is not None or impact_of(summary) is not None):
         yield "No bias scenario is written in the specification (groups.scenario)."
-    found = list(verdicts(summary.groups, "flagged"))
-    for sentence in found:
+    flagged = list(verdicts(summary.groups, "flagged"))
+    for sentence in flagged:
         yield f"{sentence} Judge what follows from it for the intended purpose."
-    if summary.groups is not None and not found:
+    if summary.groups is not None and not flagged:
         yield "No group was flagged; see the limitations."

@@ -43,14 +43,14 @@ def table_of(
     """
     of = pa.array(part.explained.of)
     items = {**_items(part), **_position_columns(part)}
-    own = {
+    metadata = {
         name: [
             None if redacted else _encodable(outcome.meta.get(name)) for outcome in part.outcomes
         ]
         for name in kept
         if name not in items and name in schema.names
     }
-    items = {**own, **(_columns_without_content(items, len(part)) if redacted else items)}
+    items = {**metadata, **(_columns_without_content(items, len(part)) if redacted else items)}
     columns: dict[str, pa.Array] = {
         name: pa.array(values, type=schema.field(name).type).take(of)
         for name, values in items.items()
@@ -103,17 +103,17 @@ def _columns_without_content(
 ) -> dict[str, Sequence[Any]]:
     """The columns without content; without offsets, too, which reveal the lengths of words."""
     nothing = [None] * count
-    found = dict(items)
+    columns = dict(items)
     names = ("text", "second_at", "offsets", "source")
-    found |= {name: nothing for name in names if name in found}
-    if "tokens" in found:
-        found["tokens"] = [[str(n) for n in range(len(one))] for one in found["tokens"]]
-    return {**found, "id": [str(row) for row in found["idx"]], "meta": ["{}"] * count}
+    columns |= {name: nothing for name in names if name in columns}
+    if "tokens" in columns:
+        columns["tokens"] = [[str(n) for n in range(len(tokens))] for tokens in columns["tokens"]]
+    return {**columns, "id": [str(row) for row in columns["idx"]], "meta": ["{}"] * count}
 
 
 def _attributions(part: Part, schema: pa.Schema) -> dict[str, pa.Array]:
     explained = part.explained
-    found: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "target": explained.words("target"),
         "rank": explained.ranks,
         "class": explained.words("class_name"),
@@ -124,9 +124,9 @@ def _attributions(part: Part, schema: pa.Schema) -> dict[str, pa.Array]:
         "notes": [[encodable(note) for note in notes] for notes in explained.notes()],
     }
     if "special_attributions" in schema.names:
-        found["special_attributions"] = explained.prefixes()
+        entries["special_attributions"] = explained.prefixes()
     columns = {
-        name: pa.array(values, type=schema.field(name).type) for name, values in found.items()
+        name: pa.array(values, type=schema.field(name).type) for name, values in entries.items()
     }
     missing = ~explained.ledgered
     for name, values in explained.ledger_entries().items():
@@ -174,9 +174,13 @@ def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterato
                     f"run {run.id} was changed while it was exported; export it again"
                 )
         if isinstance(item, ItemOutcome):
-            own = {name: _clean(item.meta.get(name)) for name in kept}
+            metadata = {name: _clean(item.meta.get(name)) for name in kept}
             row = _row(item, attribution)
-            yield {**dict.fromkeys(own), **_without_content(row)} if redacted else {**own, **row}
+            yield (
+                {**dict.fromkeys(metadata), **_without_content(row)}
+                if redacted
+                else {**metadata, **row}
+            )
 
 
 def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
@@ -190,11 +194,11 @@ def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
 
 def _without_content(row: Row) -> Row:
     """The row without content; without offsets, too, which reveal the lengths of words."""
-    found = {**row, "id": str(row["idx"]), "meta": "{}"}
-    found |= {name: None for name in ("text", "second_at", "offsets", "source") if name in row}
+    redacted = {**row, "id": str(row["idx"]), "meta": "{}"}
+    redacted |= {name: None for name in ("text", "second_at", "offsets", "source") if name in row}
     if "tokens" in row:
-        found["tokens"] = [str(place) for place in range(len(row["tokens"]))]
-    return found
+        redacted["tokens"] = [str(place) for place in range(len(row["tokens"]))]
+    return redacted
 
 
 def _clean(text: str | None) -> str | None:
@@ -328,8 +332,8 @@ def schema_of(run: AuditRun) -> pa.Schema:
     }
     columns = [("id", pa.string()), ("idx", pa.int32()), *middle, *_REST]
     known = {name for name, _ in columns}
-    own = [(name, pa.string()) for name in metadata_of(run.plan) if name not in known]
-    return pa.schema([*columns, *own], metadata=about)
+    metadata = [(name, pa.string()) for name in metadata_of(run.plan) if name not in known]
+    return pa.schema([*columns, *metadata], metadata=about)
 
 
 def write_parquet(

@@ -59,7 +59,7 @@ def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Itera
     yield Table(name="words", columns=_word_columns(), rows=_words(total, fewest))
     yield _records("faithfulness", FaithfulnessRow, _rows(summary.faithfulness))
     yield _behind(_ANSWER, "impact_ratios", ImpactRow, _impact_rows(summary))
-    stated = ((one.scenario, one) for one in scenarios_of(summary))
+    stated = ((scenario.scenario, scenario) for scenario in scenarios_of(summary))
     yield Table(name="scenarios", columns=_SCENARIO, rows=stated)
 
 
@@ -67,7 +67,7 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
     if groups is None:
         return
     yield _records("groups", GroupStatistic, groups.rows)
-    robustness = ((row, one) for row in groups.rows for one in row.robustness)
+    robustness = ((row, robustness) for row in groups.rows for robustness in row.robustness)
     yield _behind(_KEY, "robustness", Robustness, robustness)
     yield _behind(_STRATUM, "splits", GroupStatistic, _splits(groups))
     yield Table(name="verdicts", columns=_VERDICT, rows=groups.verdicts)
@@ -77,12 +77,12 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
     yield _records("removals", AblationStatistic, _rows(groups.removals))
     yield _records("randomised", RandomisedRow, _rows(groups.randomised))
     yield _records("planted", Planted, groups.planted)
-    quality = ((one, score) for one in groups.quality for score in one.scores)
+    quality = ((quality, score) for quality in groups.quality for score in quality.scores)
     yield _behind(_KEY[:1], "quality", QualityScore, quality)
 
 
-def _rows(found: Any | None) -> Iterable[Any]:
-    return found.rows if found else ()
+def _rows(section: Any | None) -> Iterable[Any]:
+    return section.rows if section else ()
 
 
 def _records(name: str, record: type, rows: Iterable[Any]) -> Table:
@@ -113,10 +113,10 @@ _STRATUM: Columns[Any] = (
     Column("split_value", lambda row: row[0][1]),
 )
 _VERDICT: Columns[GroupVerdict] = (
-    Column("mention_reasons", lambda one: "; ".join(one.mention_reasons)),
-    Column("outcome_reasons", lambda one: "; ".join(one.outcome_reasons)),
-    Column("notes", lambda one: "; ".join(one.notes)),
-    Column("missing", lambda one: "; ".join(one.missing)),
+    Column("mention_reasons", lambda verdict: "; ".join(verdict.mention_reasons)),
+    Column("outcome_reasons", lambda verdict: "; ".join(verdict.outcome_reasons)),
+    Column("notes", lambda verdict: "; ".join(verdict.notes)),
+    Column("missing", lambda verdict: "; ".join(verdict.missing)),
     *record_columns(GroupVerdict),
 )
 #: of a measure, as the SQL table calls them
@@ -158,7 +158,11 @@ def _entity_columns() -> Columns[Any]:
     return (
         *_CLASS,
         *(row[name] for name in _OF_ENTITY),
-        *(replace(one, title=_SHRUNKEN[one.title]) for one in ranked if one.title in _SHRUNKEN),
+        *(
+            replace(column, title=_SHRUNKEN[column.title])
+            for column in ranked
+            if column.title in _SHRUNKEN
+        ),
     )
 
 
@@ -189,8 +193,8 @@ def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[str, str, WordT
 
 
 def _impact_rows(summary: Summary) -> Iterator[tuple[tuple[str, str], ImpactRow]]:
-    found = impact_of(summary)
-    for answer in found.answers if found else ():
+    record = impact_of(summary)
+    for answer in record.answers if record else ():
         for table in answer.tables:
             yield from (((answer.answer, table.by), row) for row in table.rows)
 
@@ -234,7 +238,7 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
     yield Table(
         name="failures",
         columns=_FAILURE,
-        rows=(one for one in failed if isinstance(one, ItemFailure)),
+        rows=(failure for failure in failed if isinstance(failure, ItemFailure)),
     )
     mentions = results.iter_mentions(db, run.id)
     yield Table(name="mentions", columns=_by_id(Mention), rows=mentions)
@@ -251,28 +255,28 @@ def _by_id(record: type) -> Columns[Any]:
 
 
 _ITEM: Columns[Any] = (
-    Column("id", lambda one: one.item_id),
-    Column("idx", lambda one: one.index),
+    Column("id", lambda item: item.item_id),
+    Column("idx", lambda item: item.index),
 )
 _PREDICTION: Columns[ItemOutcome] = (
     *_ITEM,
-    Column("label", lambda one: one.label),
-    Column("raw_label", lambda one: one.raw_label),
-    Column("prediction", lambda one: one.predicted),
-    Column("truncated", lambda one: one.truncated),
-    Column("positions", lambda one: one.positions),
-    Column("meta", lambda one: json.dumps(dict(one.meta)) if one.meta else None),
+    Column("label", lambda outcome: outcome.label),
+    Column("raw_label", lambda outcome: outcome.raw_label),
+    Column("prediction", lambda outcome: outcome.predicted),
+    Column("truncated", lambda outcome: outcome.truncated),
+    Column("positions", lambda outcome: outcome.positions),
+    Column("meta", lambda outcome: json.dumps(dict(outcome.meta)) if outcome.meta else None),
 )
 _FAILURE: Columns[ItemFailure] = (
     *_ITEM,
-    Column("kind", lambda one: one.kind),
-    Column("message", lambda one: one.message),
-    Column("traceback", lambda one: one.traceback or None),
+    Column("kind", lambda failure: failure.kind),
+    Column("message", lambda failure: failure.message),
+    Column("traceback", lambda failure: failure.traceback or None),
 )
 
 
 _CURVE: Column[MetricScore] = Column(
-    "curve", lambda one: json.dumps(list(one.curve)) if one.curve else None
+    "curve", lambda score: json.dumps(list(score.curve)) if score.curve else None
 )
 
 
@@ -284,7 +288,9 @@ def _logit_columns(classes: Sequence[str]) -> Iterator[Column[ItemOutcome]]:
 
 
 def _logit(title: str, place: int) -> Column[ItemOutcome]:
-    return Column(title, lambda one: one.logits[place] if place < len(one.logits) else None)
+    return Column(
+        title, lambda outcome: outcome.logits[place] if place < len(outcome.logits) else None
+    )
 
 
 def _write_table(table: Table, path: Path) -> None:

@@ -133,8 +133,8 @@ def summary_of(
     db: Database, run: AuditRun, redaction: Redaction | None, gallery: int = 0
 ) -> Summary:
     """The findings of a run with so many examples for each class, redacted where requested."""
-    found = summarise(db, run.id, gallery=gallery)
-    return found if redaction is None else redacted(found, redaction.fewest)
+    summary = summarise(db, run.id, gallery=gallery)
+    return summary if redaction is None else redacted(summary, redaction.fewest)
 
 
 @contextmanager
@@ -154,8 +154,8 @@ def _written_here(path: AnyPath) -> Iterator[Path]:
             return
         if under(f"{path.url.rstrip('/')}/"):
             raise ConfigurationError(f"the folder {path} is not empty; name a new one")
-        for one in sorted(one for one in here.rglob("*") if one.is_file()):
-            write((path / one.relative_to(here).as_posix()).url, one)
+        for source in sorted(file for file in here.rglob("*") if file.is_file()):
+            write((path / source.relative_to(here).as_posix()).url, source)
 
 
 def export(

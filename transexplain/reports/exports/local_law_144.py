@@ -39,15 +39,15 @@ _RULES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def render(summary: Summary, impact_by_category: ImpactByCategory) -> str:
+def render(summary: Summary, record: ImpactByCategory) -> str:
     """The summary of results, in Markdown."""
     lines = [
         "# Selection rates and impact ratios (New York City, Local Law 144)",
         "",
         _NO_ADVICE,
         "",
-        *(f"- {_text(line)}" for line in _facts(summary, impact_by_category)),
-        *impact_tables(impact_by_category, 2),
+        *(f"- {_text(line)}" for line in _facts(summary, record)),
+        *impact_tables(record, 2),
         "",
         "## What the rules ask for, and where it is",
         "",
@@ -57,16 +57,16 @@ def render(summary: Summary, impact_by_category: ImpactByCategory) -> str:
 
 
 _RULE_COLUMNS: Columns[tuple[str, str, str]] = (
-    Column("Rule (6 RCNY)", lambda one: one[0]),
-    Column("Asks for", lambda one: one[1]),
-    Column("Here", lambda one: one[2]),
+    Column("Rule (6 RCNY)", lambda row: row[0]),
+    Column("Asks for", lambda row: row[1]),
+    Column("Here", lambda row: row[2]),
 )
 
 
-def _facts(summary: Summary, impact_by_category: ImpactByCategory) -> Iterator[str]:
+def _facts(summary: Summary, record: ImpactByCategory) -> Iterator[str]:
     audited = summary.audited
     yield f"Tool: {short(audited.model)}, sha256 {audited.model_digest or 'unknown'}."
-    yield from data_facts(impact_by_category)
+    yield from data_facts(record)
     yield f"Data set: {short(audited.dataset)}, sha256 {audited.fingerprint}."
     yield f"{coverage(summary)} Those without an answer are in no table."
     yield f"Run {audited.run_id}, TransExplain {audited.version}."
@@ -74,24 +74,22 @@ def _facts(summary: Summary, impact_by_category: ImpactByCategory) -> Iterator[s
         yield sentence
 
 
-def data_facts(impact_by_category: ImpactByCategory) -> Iterator[str]:
+def data_facts(record: ImpactByCategory) -> Iterator[str]:
     """Dates, sources and what is missing, in sentences."""
-    yield f"Date of the audit: {moment(impact_by_category.date)}."
-    yield f"Source and explanation of the data: {_as_written(impact_by_category.data_source)}."
-    yield f"Date of the data: {_as_written(impact_by_category.data_date)}."
-    yield f"In use since: {_as_written(impact_by_category.in_use_since)}."
-    columns = ", ".join(
-        f"{name} from {column}" for name, column in impact_by_category.columns.items()
-    )
+    yield f"Date of the audit: {moment(record.date)}."
+    yield f"Source and explanation of the data: {_as_written(record.data_source)}."
+    yield f"Date of the data: {_as_written(record.data_date)}."
+    yield f"In use since: {_as_written(record.in_use_since)}."
+    columns = ", ".join(f"{name} from {column}" for name, column in record.columns.items())
     yield f"Categories are columns of the data: {columns}."
-    if impact_by_category.exclude_below:
+    if record.exclude_below:
         yield (
-            f"A category of less than {percent(impact_by_category.exclude_below)} of a "
+            f"A category of less than {percent(record.exclude_below)} of a "
             f"table's items has no impact ratio. Reason: "
-            f"{_as_written(impact_by_category.exclusion_reason)}."
+            f"{_as_written(record.exclusion_reason)}."
         )
-    if impact_by_category.missing:
-        yield f"Missing: {'; '.join(impact_by_category.missing)}."
+    if record.missing:
+        yield f"Missing: {'; '.join(record.missing)}."
 
 
 def _as_written(text: str) -> str:
@@ -99,9 +97,9 @@ def _as_written(text: str) -> str:
     return text.rstrip(".") or "not given"
 
 
-def impact_tables(impact_by_category: ImpactByCategory, level: int) -> Iterator[str]:
+def impact_tables(record: ImpactByCategory, level: int) -> Iterator[str]:
     """The tables of every favourable answer, under headings of this level and the next."""
-    for answer in impact_by_category.answers:
+    for answer in record.answers:
         yield from ("", f"{'#' * level} Favourable: {_text(answer.answer)}")
         if answer.median is not None and answer.median_probability is not None:
             yield ""
@@ -123,7 +121,7 @@ def _unknown(table: ImpactTable) -> str:
 
 
 def _columns(answer: ImpactAnswer) -> Columns[ImpactRow]:
-    own: Columns[ImpactRow] = (
+    rates: Columns[ImpactRow] = (
         Column("Category", lambda row: row.category),
         Column("Items", lambda row: f"{row.items:,}", right=True),
         Column("Selected", lambda row: _count(row.selected), right=True),
@@ -131,9 +129,9 @@ def _columns(answer: ImpactAnswer) -> Columns[ImpactRow]:
         Column("Impact ratio", lambda row: _ratio(row.ratio, row), right=True),
     )
     if answer.median is None:
-        return own
+        return rates
     return (
-        *own,
+        *rates,
         Column("Scoring rate", lambda row: _rate(row.scoring_rate), right=True),
         Column("Impact ratio of scores", lambda row: _ratio(row.scoring_ratio, row), right=True),
     )

@@ -48,7 +48,7 @@ def render(summary: Summary) -> str:
         f"{_cell(short(audited.dataset))}",
         "",
         *_verdict(summary),
-        *(f"- {markdown_text(one.text)}" for one in _headline(summary)),
+        *(f"- {markdown_text(statement.text)}" for statement in _headline(summary)),
         *_groups(summary),
         *_controls(summary.groups),
         *_changes(summary.previous),
@@ -69,9 +69,9 @@ def _verdict(summary: Summary) -> Iterator[str]:
 def _headline(summary: Summary) -> Iterator[Statement]:
     """Without what the table of differences says with more numbers."""
     return (
-        one
-        for one in summary.headline
-        if one.kind != "flagged" and not one.text.startswith(RELEVANCE)
+        statement
+        for statement in summary.headline
+        if statement.kind != "flagged" and not statement.text.startswith(RELEVANCE)
     )
 
 
@@ -117,29 +117,29 @@ def _decided(row: Counterfactual | Outcome | None) -> str:
     )
 
 
-def _changed(group_verdict: GroupVerdict) -> str:
-    row = group_verdict.counterfactual
+def _changed(verdict: GroupVerdict) -> str:
+    row = verdict.counterfactual
     if row is None or row.changed_across is None:
         return "-"
     within = "" if row.changed_within is None else f" (by chance {percent(row.changed_within)})"
     return f"{percent(row.changed_across)}{within}"
 
 
-def _rates(group_verdict: GroupVerdict) -> str:
-    if group_verdict.rates is None:
+def _rates(verdict: GroupVerdict) -> str:
+    if verdict.rates is None:
         return "-"
-    own, other = group_verdict.rates.own.selected, group_verdict.rates.other.selected
-    return f"{percent(own.share)} against {percent(other.share)}"
+    rate, other = verdict.rates.own.selected, verdict.rates.other.selected
+    return f"{percent(rate.share)} against {percent(other.share)}"
 
 
 _VERDICTS: Columns[GroupVerdict] = (
-    Column("Group", lambda one: one.group),
-    Column("Against", lambda one: one.reference),
-    Column("The mention", lambda one: _answered(one.mention, one.counterfactual)),
-    Column("By", lambda one: _decided(one.counterfactual)),
+    Column("Group", lambda verdict: verdict.group),
+    Column("Against", lambda verdict: verdict.reference),
+    Column("The mention", lambda verdict: _answered(verdict.mention, verdict.counterfactual)),
+    Column("By", lambda verdict: _decided(verdict.counterfactual)),
     Column("Predictions changed", _changed),
-    Column("Outcomes", lambda one: _answered(one.outcome, one.rates)),
-    Column("By", lambda one: _decided(one.rates)),
+    Column("Outcomes", lambda verdict: _answered(verdict.outcome, verdict.rates)),
+    Column("By", lambda verdict: _decided(verdict.rates)),
     Column("Rates", _rates),
 )
 
@@ -162,19 +162,19 @@ def _relevance_columns(summary: Summary, randomised: Randomised | None) -> Colum
     )
 
 
-def _unlearnt(row: GroupStatistic, found: RandomisedRow | None) -> str:
-    shown = found.shown(row.difference or 0.0) if found else "unknown"
+def _unlearnt(row: GroupStatistic, control: RandomisedRow | None) -> str:
+    shown = control.shown(row.difference or 0.0) if control else "unknown"
     word = {"material": "yes", "small": "no", "unknown": "not known"}[shown]
-    if found is None or found.ratio is None or shown == "unknown":
+    if control is None or control.ratio is None or shown == "unknown":
         return word
-    return f"{word} ({100 * found.ratio:.0f} %)"
+    return f"{word} ({100 * control.ratio:.0f} %)"
 
 
 def _controls(groups: Groups | None) -> Iterator[str]:
-    found = control_sentences(groups) if groups else []
-    if found:
+    sentences = control_sentences(groups) if groups else []
+    if sentences:
         yield from ("", "### Controls", "")
-        yield from (f"- {markdown_text(one)}" for one in found)
+        yield from (f"- {markdown_text(sentence)}" for sentence in sentences)
 
 
 def _changes(previous: Previous | None) -> Iterator[str]:
@@ -188,11 +188,11 @@ def _changes(previous: Previous | None) -> Iterator[str]:
         return
 
     columns: Columns[VerdictChange] = (
-        Column("Group", lambda one: one.group),
-        Column("The mention before", lambda one: one.mention_before or "no verdict"),
-        Column("now", lambda one: one.mention_after or "no verdict"),
-        Column("Outcomes before", lambda one: one.outcome_before or "no verdict"),
-        Column("now", lambda one: one.outcome_after or "no verdict"),
+        Column("Group", lambda change: change.group),
+        Column("The mention before", lambda change: change.mention_before or "no verdict"),
+        Column("now", lambda change: change.mention_after or "no verdict"),
+        Column("Outcomes before", lambda change: change.outcome_before or "no verdict"),
+        Column("now", lambda change: change.outcome_after or "no verdict"),
     )
     yield from _table(columns, changed)
 
@@ -204,17 +204,17 @@ def _redacted(summary: Summary) -> Iterator[str]:
 
 
 _FAILURE: Columns[FailureKind] = (
-    Column("Kind", lambda one: one.kind),
-    Column("Items", lambda one: f"{one.count:,}"),
-    Column("First", lambda one: one.examples[0].item_id if one.examples else ""),
-    Column("Reason", lambda one: one.examples[0].message if one.examples else ""),
+    Column("Kind", lambda kind: kind.kind),
+    Column("Items", lambda kind: f"{kind.count:,}"),
+    Column("First", lambda kind: kind.examples[0].item_id if kind.examples else ""),
+    Column("Reason", lambda kind: kind.examples[0].message if kind.examples else ""),
 )
 
 
-def _failures(found: Sequence[FailureKind]) -> Iterator[str]:
-    if found:
+def _failures(kinds: Sequence[FailureKind]) -> Iterator[str]:
+    if kinds:
         yield from ("", "### Failures")
-        yield from _table(_FAILURE, found[: _ROWS // 2], len(found))
+        yield from _table(_FAILURE, kinds[: _ROWS // 2], len(kinds))
 
 
 def _table(columns: Columns[_Row], rows: Sequence[_Row], count: int | None = None) -> Iterator[str]:

@@ -45,18 +45,18 @@ def metadata(summary: Summary) -> dict[str, Any]:
     a metric. Licence and language are for the model's owner to say.
     """
     task = _TASKS.get(summary.audited.modality)
-    found: dict[str, Any] = {"tags": ["transexplain", "bias", "explainability"]}
+    block: dict[str, Any] = {"tags": ["transexplain", "bias", "explainability"]}
     if task is not None:
-        found["pipeline_tag"] = task
+        block["pipeline_tag"] = task
     if summary.counts.accuracy is not None and task is not None:
-        found["metrics"] = ["accuracy"]
-        found["model-index"] = [
+        block["metrics"] = ["accuracy"]
+        block["model-index"] = [
             {
                 "name": encodable(short(summary.audited.model)),
                 "results": [_result(summary, task)],
             }
         ]
-    return found
+    return block
 
 
 def _result(summary: Summary, task: str) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def _section(summary: Summary) -> Iterator[str]:
     yield "## Bias, Risks, and Limitations"
     yield ""
     method = method_of(audited.method, summary.approximates)
-    made = "explanations made elsewhere" if audited.task == "imported" else "explanations"
+    explanations = "explanations made elsewhere" if audited.task == "imported" else "explanations"
     yield _text(
-        f"From an audit of {made} by {method} on {short(audited.dataset)} (run "
+        f"From an audit of {explanations} by {method} on {short(audited.dataset)} (run "
         f"{audited.run_id}, model digest {audited.model_digest[:12] or 'unknown'}). "
         f"{coverage(summary)}"
     )
@@ -101,10 +101,10 @@ def _section(summary: Summary) -> Iterator[str]:
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
-    found = list(lines)
-    if found:
+    items = list(lines)
+    if items:
         yield from ("", f"### {_text(title)}", "")
-        yield from (f"- {_text(line)}" for line in found)
+        yield from (f"- {_text(line)}" for line in items)
 
 
 def _text(text: str) -> str:

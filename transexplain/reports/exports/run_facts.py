@@ -38,9 +38,9 @@ def compared(groups: Groups | None) -> list[GroupStatistic]:
     return sorted(rows, key=lambda row: -abs(row.difference or 0.0))
 
 
-def interval(found: tuple[float, float] | None) -> str:
+def interval(ends: tuple[float, float] | None) -> str:
     """`-0.12 to 0.34`, or nothing."""
-    return "" if found is None else f"{number(found[0])} to {number(found[1])}"
+    return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
 
 
 def difference(row: GroupStatistic, audited: Audited) -> str:
@@ -122,32 +122,33 @@ def errors(groups: Groups | None) -> Iterator[str]:
 
 
 def _error(side: Side) -> str:
-    found = side.error
-    assert found is not None
-    low, high = found.interval
+    rate = side.error
+    assert rate is not None
+    low, high = rate.interval
     return (
-        f"error rate {percent(found.share)} ({found.count:,} of {found.total:,}; 95\u00a0% "
+        f"error rate {percent(rate.share)} ({rate.count:,} of {rate.total:,}; 95\u00a0% "
         f"interval {percent(low)} to {percent(high)})"
     )
 
 
 def checks(summary: Summary) -> Iterator[str]:
     """Controls and quality of the explanations that the run measured."""
-    found = summary.conservation
+    conservation = summary.conservation
     if summary.approximates is not None:
         yield approximation_sentences(summary.approximates)
     if summary.mixed is not None:
         yield mixture(summary.mixed)
-    if found is not None and found.tolerance is not None:
+    if conservation is not None and conservation.tolerance is not None:
         yield (
-            f"The ledgers of {found.attributions - found.above:,} of {found.attributions:,} "
+            f"The ledgers of {conservation.attributions - conservation.above:,} of "
+            f"{conservation.attributions:,} "
             "explanations close: relevance, constants and what rules lost make up the logit (worst "
-            f"relative gap {found.worst:.1e}, tolerance {found.tolerance:g})."
+            f"relative gap {conservation.worst:.1e}, tolerance {conservation.tolerance:g})."
         )
-    if found is not None and found.relevance_error is not None:
+    if conservation is not None and conservation.relevance_error is not None:
         yield (
             "The relevance of all positions by itself differs from the logit by "
-            f"{percent(found.relevance_error)} of the logit on average."
+            f"{percent(conservation.relevance_error)} of the logit on average."
         )
     if summary.faithfulness is not None:
         judged = [row for row in summary.faithfulness.rows if row.beats is not None]
@@ -167,16 +168,18 @@ def checks(summary: Summary) -> Iterator[str]:
 
 def scenarios(summary: Summary) -> Iterator[str]:
     """The bias scenarios of the specification in sentences, each with what it lacks."""
-    for one in scenarios_of(summary):
-        parts = " ".join(f"{title}: {text.rstrip('.')}." for title, text in one.parts() if text)
-        yield f"{parts} {gap_sentence(one)}".rstrip()
+    for scenario in scenarios_of(summary):
+        parts = " ".join(
+            f"{title}: {text.rstrip('.')}." for title, text in scenario.parts() if text
+        )
+        yield f"{parts} {gap_sentence(scenario)}".rstrip()
 
 
 def impact(summary: Summary) -> Iterator[str]:
     """The lowest impact ratio by category of person, for every favourable answer."""
-    found = impact_of(summary)
-    if found is not None:
-        yield from (lowest_sentence(answer, found.limit) for answer in found.answers)
+    record = impact_of(summary)
+    if record is not None:
+        yield from (lowest_sentence(answer, record.limit) for answer in record.answers)
 
 
 def redaction(summary: Summary) -> str | None:
@@ -194,5 +197,5 @@ def untested(summary: Summary) -> Iterator[str]:
     sentence = redaction(summary)
     if sentence is not None:
         yield sentence
-    for one in summary.untested:
-        yield f"{one.what}: {one.why}"
+    for limit in summary.untested:
+        yield f"{limit.what}: {limit.why}"

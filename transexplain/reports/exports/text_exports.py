@@ -60,8 +60,8 @@ def annex_iv(db: Database, run: AuditRun, redaction: Redaction | None = None) ->
 def local_law_144(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """See `exports.local_law_144`; raises ConfigurationError for a run without categories."""
     summary = _summary(db, run, redaction, "summary by Local Law 144")
-    found = impact_of(summary)
-    if found is None:
+    record = impact_of(summary)
+    if record is None:
         why = (
             "no item is explained yet"
             if run.plan.impact and not redaction
@@ -70,7 +70,7 @@ def local_law_144(db: Database, run: AuditRun, redaction: Redaction | None = Non
             else "its specification names no columns of categories in groups.impact"
         )
         raise ConfigurationError(f"run {run.id} has no impact ratios by category: {why}")
-    return law.render(summary, found)
+    return law.render(summary, record)
 
 
 def _summary(db: Database, run: AuditRun, redaction: Redaction | None, form: str) -> Summary:

@@ -37,7 +37,7 @@ def metrics_of(summary: Summary) -> dict[str, float]:
     stays.
     """
     counts = summary.counts
-    found: dict[str, float | None] = {
+    numbers: dict[str, float | None] = {
         "items/total": counts.total,
         "items/explained": counts.done,
         "items/failed": counts.failed,
@@ -45,19 +45,19 @@ def metrics_of(summary: Summary) -> dict[str, float]:
         "accuracy": counts.accuracy,
     }
     if summary.conservation is not None:
-        found["conservation/worst_gap"] = summary.conservation.worst
-        found["conservation/mean_gap"] = summary.conservation.mean
-        found["conservation/above_tolerance"] = summary.conservation.above
-        found["conservation/relevance_error"] = summary.conservation.relevance_error
-        found["conservation/correlation"] = summary.conservation.correlation
+        numbers["conservation/worst_gap"] = summary.conservation.worst
+        numbers["conservation/mean_gap"] = summary.conservation.mean
+        numbers["conservation/above_tolerance"] = summary.conservation.above
+        numbers["conservation/relevance_error"] = summary.conservation.relevance_error
+        numbers["conservation/correlation"] = summary.conservation.correlation
     if summary.class_sensitivity is not None:
-        found["class_sensitivity"] = summary.class_sensitivity.mean
+        numbers["class_sensitivity"] = summary.class_sensitivity.mean
     for row in summary.faithfulness.rows if summary.faithfulness else ():
-        found[f"faithfulness/{row.target}/{row.metric}"] = row.mean
-        found[f"faithfulness/{row.target}/{row.metric}/above_random"] = row.difference
-    found |= _groups(summary)
+        numbers[f"faithfulness/{row.target}/{row.metric}"] = row.mean
+        numbers[f"faithfulness/{row.target}/{row.metric}/above_random"] = row.difference
+    numbers |= _groups(summary)
     named: dict[str, float] = {}
-    for name, value in found.items():
+    for name, value in numbers.items():
         if value is not None:
             named.setdefault(_STRANGE.sub("_", name), float(value))
     return named
@@ -125,11 +125,11 @@ def log_mlflow(db: Database, run: AuditRun, redaction: Redaction | None = None) 
     mlflow = import_module("mlflow")
     with TemporaryDirectory() as name:
         summary = findings(db, run, Path(name), redaction)
-        with mlflow.start_run(run_name=f"{run.plan.name}-{run.id}") as made:
+        with mlflow.start_run(run_name=f"{run.plan.name}-{run.id}") as logged:
             mlflow.log_params(parameters_of(summary))
             mlflow.log_metrics(metrics_of(summary))
             mlflow.log_artifacts(name)
-    return f"mlflow: run {made.info.run_id} at {mlflow.get_tracking_uri()}\n"
+    return f"mlflow: run {logged.info.run_id} at {mlflow.get_tracking_uri()}\n"
 
 
 def log_wandb(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
@@ -146,10 +146,10 @@ def log_wandb(db: Database, run: AuditRun, redaction: Redaction | None = None) -
         summary = findings(db, run, Path(name), redaction)
         with wandb.init(
             name=f"{run.plan.name}-{run.id}", job_type="audit", config=parameters_of(summary)
-        ) as made:
-            made.log(metrics_of(summary))
+        ) as logged:
+            logged.log(metrics_of(summary))
             artifact = wandb.Artifact(f"audit-{run.id}", type="audit")
             artifact.add_dir(name)
-            made.log_artifact(artifact)
-        where = made.url or made.dir
-    return f"wandb: run {made.id} at {where}\n"
+            logged.log_artifact(artifact)
+        where = logged.url or logged.dir
+    return f"wandb: run {logged.id} at {where}\n"

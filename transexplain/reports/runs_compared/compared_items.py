@@ -72,12 +72,12 @@ class FoundTotals:
         return tuple(
             FoundChange(
                 name=name,
-                before=one["before"],
-                after=one["after"],
-                same=one["same"],
-                renamed=one["renamed"],
+                before=counts["before"],
+                after=counts["after"],
+                same=counts["same"],
+                renamed=counts["renamed"],
             )
-            for name, one in sorted(self._counts.items())
+            for name, counts in sorted(self._counts.items())
         )
 
 
@@ -101,7 +101,7 @@ class AnswerTotals:
     @classmethod
     def of(cls, before: AuditPlan, after: AuditPlan) -> "AnswerTotals | None":
         """Over nothing yet; None: not both models generate their answers."""
-        generates = (one.model.head == GENERATED for one in (before, after))
+        generates = (plan.model.head == GENERATED for plan in (before, after))
         return cls() if all(generates) else None
 
     def add(self, pair: ItemPair, same: bool | None, groups: Collection[str]) -> None:
@@ -111,7 +111,7 @@ class AnswerTotals:
             return
         old, new = pair
         labelled = old.label is not None and old.label == new.label
-        was, now = (labelled and one.predicted == one.label for one in (old, new))
+        was, now = (labelled and outcome.predicted == outcome.label for outcome in (old, new))
         for counts in (self._all, *(self._groups.setdefault(group, Counter()) for group in groups)):
             counts.update(items=1, changed=not same, labelled=labelled, was=was, now=now)
 
@@ -126,14 +126,14 @@ class AnswerTotals:
             groups=tuple(
                 GroupAnswers(
                     group=name,
-                    items=one["items"],
-                    changed=one["changed"],
-                    share=one["changed"] / one["items"],
-                    labelled=one["labelled"],
-                    right_before=one["was"],
-                    right_after=one["now"],
+                    items=counts["items"],
+                    changed=counts["changed"],
+                    share=counts["changed"] / counts["items"],
+                    labelled=counts["labelled"],
+                    right_before=counts["was"],
+                    right_after=counts["now"],
                 )
-                for name, one in sorted(self._groups.items())
+                for name, counts in sorted(self._groups.items())
             ),
         )
 
@@ -145,12 +145,12 @@ _LONG = 60  # characters of a value in a message
 def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
     """What differs between the plans of two audits, besides the model's weights."""
     old, new = dict(_settings(before)), dict(_settings(after))
-    found = [
+    settings = [
         Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
         for what in old
         if old[what] != new[what]
     ]
-    return [*found, *_lexicons(before, after)]
+    return [*settings, *_lexicons(before, after)]
 
 
 def refuse(disparities: Sequence[Disparity]) -> None:
@@ -301,14 +301,14 @@ class RateTotals:
 
 def clusters_of(before: OutcomeTotals, after: OutcomeTotals) -> dict[str, list[Cluster]]:
     """Group -> its clusters of alike items, with what either run predicts."""
-    found: dict[tuple[str, str], Cluster] = {}
+    clusters: dict[tuple[str, str], Cluster] = {}
     for side, totals in enumerate((before, after)):
         for key, tally in totals:
             for group in key.groups if key.cluster else ():
-                cluster = found.setdefault((group, key.cluster), (Counter(), Counter()))
+                cluster = clusters.setdefault((group, key.cluster), (Counter(), Counter()))
                 cluster[side][key.predicted] += tally.items
     by_group: dict[str, list[Cluster]] = {}
-    for (group, _), cluster in found.items():
+    for (group, _), cluster in clusters.items():
         by_group.setdefault(group, []).append(cluster)
     return by_group
 
@@ -480,7 +480,7 @@ class ClassPairs:
     def least_alike(self) -> tuple[LeastAlike, ...]:
         """The items whose explanations agree least, the worst first; none that agree fully."""
         ranked = sorted(self._least, key=lambda entry: entry[:2], reverse=True)
-        return tuple(one for _, _, one in ranked if one.agreement < 1.0)
+        return tuple(item for _, _, item in ranked if item.agreement < 1.0)
 
 
 @dataclass(slots=True)
@@ -524,7 +524,7 @@ class Walk:
     def shown(self) -> tuple[ChangedItem, ...]:
         """Items predicted differently, the widest margin first."""
         ranked = sorted(self._shown, key=lambda entry: entry[:2], reverse=True)
-        return tuple(one for _, _, one in ranked)
+        return tuple(item for _, _, item in ranked)
 
     def takes(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
@@ -534,7 +534,7 @@ class Walk:
         if self.answers is not None:
             if self.same_data:  # other words are those of another answer
                 return True
-            if all(one.texts for one in pair):
+            if all(outcome.texts for outcome in pair):
                 texts = pair[0].texts[:1], pair[1].texts[:1]
         if self.same_texts and all(texts):
             same = texts[0] == texts[1]
@@ -597,7 +597,9 @@ class Walk:
         self.changed[was, now] += 1
         margin = None if self.answers is not None else self._margin(pair)
         if self.answers is not None and old.texts and new.texts:
-            was, now = (_cut(one.texts[-1]) or name for one, name in ((old, was), (new, now)))
+            was, now = (
+                _cut(outcome.texts[-1]) or name for outcome, name in ((old, was), (new, now))
+            )
             text = _cut(new.texts[0])
         item = ChangedItem(
             item_id=new.item_id,
@@ -611,7 +613,7 @@ class Walk:
 
     def _margin(self, pair: ItemPair) -> float | None:
         names, logits = self.classes[1], pair[1].logits
-        predicted = [one.predicted for one in pair]
+        predicted = [outcome.predicted for outcome in pair]
         if self.classes[0] != names or not logits or not {*predicted} <= {*names}:
             return None
         old, new = map(names.index, predicted)
@@ -633,15 +635,17 @@ class Walk:
             self.pairs.setdefault(key[:2], ClassPairs()).add(old[key], new[key], text)
 
 
-def _counted(found: Sequence[Attribution]) -> dict[tuple[str, str, object], Attribution]:
+def _counted(attributions: Sequence[Attribution]) -> dict[tuple[str, str, object], Attribution]:
     """Explanations by target, class, and the characters that are found, or else their number."""
     numbers: Counter[tuple[str, str]] = Counter()
     keyed: dict[tuple[str, str, object], Attribution] = {}
-    for one in found:
-        number = numbers[one.target, one.class_name]
-        place = explained_characters(one.notes)
-        keyed[one.target, one.class_name, number if place is None else place] = one
-        numbers[one.target, one.class_name] += 1
+    for attribution in attributions:
+        number = numbers[attribution.target, attribution.class_name]
+        place = explained_characters(attribution.notes)
+        keyed[attribution.target, attribution.class_name, number if place is None else place] = (
+            attribution
+        )
+        numbers[attribution.target, attribution.class_name] += 1
     return keyed
 
 
@@ -676,7 +680,7 @@ def _page(db: Database, page: Sequence[ItemPair], walk: Walk) -> None:
             continue
         sides = before.get(name, ()), after.get(name, ())
         old, new = (side.get(name, ()) for side in mentioned)
-        if not walk.add_item(pair, *sides, {one.group for one in new}):
+        if not walk.add_item(pair, *sides, {mention.group for mention in new}):
             walk.mentions.unpaired += len(old) + len(new)
             continue
         walk.add_explanations(*sides, _beginning(pair[1]))
@@ -693,10 +697,10 @@ def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:
 
 
 def _by_item(parts: Iterable[Part]) -> dict[str, list[Part]]:
-    found: dict[str, list[Part]] = {}
+    by_item: dict[str, list[Part]] = {}
     for part in parts:
-        found.setdefault(part.item_id, []).append(part)
-    return found
+        by_item.setdefault(part.item_id, []).append(part)
+    return by_item
 
 
 def _beginning(item_outcome: ItemOutcome) -> str | None:

@@ -179,23 +179,23 @@ def _changed(predictions: Predictions) -> Iterator[Statement]:
     )
 
 
-def _changed_predictions(answer_changes: AnswerChanges) -> Iterator[Statement]:
-    if answer_changes.unknown:
+def _changed_predictions(changes: AnswerChanges) -> Iterator[Statement]:
+    if changes.unknown:
         yield Statement(
             kind="unknown",
-            text=f"Of {things('', answer_changes.unknown)} the answers are not stored, so whether "
+            text=f"Of {things('', changes.unknown)} the answers are not stored, so whether "
             "they changed is unknown.",
         )
-    if answer_changes.share is None:
+    if changes.share is None:
         return
     yield Statement(
-        kind="fact" if answer_changes.changed else "clear",
-        text=f"{answer_changes.changed:,} of {answer_changes.items:,} prompts in both "
-        f"({_percent(answer_changes.share)}) have another answer.",
+        kind="fact" if changes.changed else "clear",
+        text=f"{changes.changed:,} of {changes.items:,} prompts in both "
+        f"({_percent(changes.share)}) have another answer.",
     )
-    if answer_changes.changed and len(answer_changes.groups) > 1:
-        rows = sorted(answer_changes.groups, key=lambda one: one.share)
-        least, most = (f"{_percent(one.share)} ({one.group})" for one in (rows[0], rows[-1]))
+    if changes.changed and len(changes.groups) > 1:
+        rows = sorted(changes.groups, key=lambda row: row.share)
+        least, most = (f"{_percent(row.share)} ({row.group})" for row in (rows[0], rows[-1]))
         text = f"By the group that a prompt names that share is {least} to {most}."
         yield Statement(kind="fact", text=text)
 
@@ -205,16 +205,17 @@ def _percent(share: float) -> str:
 
 
 def _found(predictions: Predictions) -> Iterator[Statement]:
-    for one in predictions.found:
-        if not one.before + one.after:
+    for change in predictions.found:
+        if not change.before + change.after:
             continue
-        gone = one.before - one.same - one.renamed
-        renamed = f", {one.renamed:,} with another type" if one.renamed else ""
+        gone = change.before - change.same - change.renamed
+        renamed = f", {change.renamed:,} with another type" if change.renamed else ""
         yield Statement(
-            kind="clear" if one.same == one.before == one.after else "fact",
-            text=f"{one.name}: the earlier run found {one.before:,}. {one.same:,} of them are "
+            kind="clear" if change.same == change.before == change.after else "fact",
+            text=f"{change.name}: the earlier run found {change.before:,}. {change.same:,} of "
+            f"them are "
             f"found again with the same characters{renamed}, {gone:,} are not; the later run found "
-            f"{one.after:,}.",
+            f"{change.after:,}.",
         )
 
 
@@ -247,7 +248,7 @@ def _agreement(
             text = "No answer is the same in both, so no explanation is compared."
         yield Statement(kind="unknown", text=text)
         return
-    least, place = min(known, key=lambda one: one[0])
+    least, place = min(known, key=lambda pair: pair[0])
     most = max(mean for mean, _ in known)
     agreement = f"a mean correlation of {correlation(least)}"
     if len(known) > 1:
@@ -271,13 +272,14 @@ def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
             text = f"The relevance of mentions of {named(names)} {said}."
             yield Statement(kind="fact", text=text)
     apart = [shift for shift in groups.shifts if shift.apart_verdict == "difference"]
-    apart.sort(key=lambda one: -abs(one.apart or 0.0))
-    for one in apart[:_SHOWN]:
+    apart.sort(key=lambda shift: -abs(shift.apart or 0.0))
+    for moved in apart[:_SHOWN]:
         yield Statement(
             kind="fact",
-            text=f"The relevance of mentions of {one.group} moved by "
-            f"{signed(one.apart or 0.0, 2)} {unit} against {one.reference} for {one.class_name} "
-            f"(adjusted {probability(one.apart_adjusted_p)}; {one.entities:,} entities).",
+            text=f"The relevance of mentions of {moved.group} moved by "
+            f"{signed(moved.apart or 0.0, 2)} {unit} against {moved.reference} for "
+            f"{moved.class_name} "
+            f"(adjusted {probability(moved.apart_adjusted_p)}; {moved.entities:,} entities).",
         )
     if len(apart) > _SHOWN:
         text = f"That of {len(apart) - _SHOWN} more groups moved so; see the table."
@@ -321,22 +323,22 @@ def compare_runs(db: Database, before: str, after: str, *, force: bool = False) 
         DamagedRowError: results are not those that were saved.
     """
     old, new = _audit(db, before), _audit(db, after)
-    for one in (old, new):
-        refuse_damaged(db, one.id)
+    for run in (old, new):
+        refuse_damaged(db, run.id)
     known = of_plans(old.plan, new.plan)
-    found = walk_pairs(db, Walk.of(old, new), known, force=force)
-    if not found.common:
+    walk = walk_pairs(db, Walk.of(old, new), known, force=force)
+    if not walk.common:
         raise ConfigurationError(
             f"runs {old.id} and {new.id} explained no item in common: items are the same where "
             "their ids and their contents are, so both need the same data (or the same `data.id` "
-            f"column); of the ids in both, {found.other_content:,} have different contents, and "
-            f"{found.unknown_content:,} contents that cannot be compared"
+            f"column); of the ids in both, {walk.other_content:,} have different contents, and "
+            f"{walk.unknown_content:,} contents that cannot be compared"
         )
-    disparities = (*known, *found.disparities.values())
+    disparities = (*known, *walk.disparities.values())
     sides = (_side(db, old), _side(db, new))
-    predictions, changes = _predictions(found), tuple(_changes(found, new.plan.targets))
-    groups = _groups(db, old, new, found)
-    unit = " and ".join(sorted(found.units)) or "logits"
+    predictions, changes = _predictions(walk), tuple(_changes(walk, new.plan.targets))
+    groups = _groups(db, old, new, walk)
+    unit = " and ".join(sorted(walk.units)) or "logits"
     return DriftSummary(
         headline=headline(sides, disparities, predictions, changes, groups, unit),
         version=__version__,
@@ -349,16 +351,16 @@ def compare_runs(db: Database, before: str, after: str, *, force: bool = False) 
         disparities=disparities,
         predictions=predictions,
         changes=changes,
-        other_class=found.other_class,
+        other_class=walk.other_class,
         groups=groups,
     )
 
 
 def _audit(db: Database, run_id: str) -> AuditRun:
-    found = runs.get(db, run_id)
-    if found.plan.task == "evaluation":
-        raise ConfigurationError(f"run {found.id} is no audit; only audits can be compared")
-    return found
+    run = runs.get(db, run_id)
+    if run.plan.task == "evaluation":
+        raise ConfigurationError(f"run {run.id} is no audit; only audits can be compared")
+    return run
 
 
 def _side(db: Database, run: AuditRun) -> Side:
@@ -384,7 +386,9 @@ def _predictions(walk: Walk) -> Predictions:
         changed=walk.changed.total(),
         counts=tuple(
             ChangeCount(before=was, after=now, items=count)
-            for (was, now), count in sorted(walk.changed.items(), key=lambda one: (-one[1], one[0]))
+            for (was, now), count in sorted(
+                walk.changed.items(), key=lambda entry: (-entry[1], entry[0])
+            )
         ),
         shown=walk.shown,
         labelled=labelled,
@@ -492,7 +496,7 @@ def _transitions(
         target, class_name, group = key
         if group in (was and was.reference, now and now.reference):
             continue
-        moves = [(one.difference or 0.0) * one.flagged for one in (was, now) if one]
+        moves = [(row.difference or 0.0) * row.flagged for row in (was, now) if row]
         yield Transition(
             group=group,
             target=target,
@@ -537,9 +541,9 @@ def render(summary: DriftSummary) -> str:
 def _tables(groups: GroupChanges) -> Iterator[ShiftTable]:
     drawn = [(row, _drawn(row)) for row in groups.shifts]
     for key in dict.fromkeys((row.target, row.class_name) for row in groups.shifts):
-        rows = [one for one in drawn if (one[0].target, one[0].class_name) == key]
-        rows.sort(key=lambda one: (one[0].interval is None, -one[0].change, one[0].group))
-        axis = forest.axis_of([one[1] for one in rows], groups.practical)
+        rows = [entry for entry in drawn if (entry[0].target, entry[0].class_name) == key]
+        rows.sort(key=lambda entry: (entry[0].interval is None, -entry[0].change, entry[0].group))
+        axis = forest.axis_of([entry[1] for entry in rows], groups.practical)
         yield ShiftTable(*key, tuple(rows), axis)
 
 

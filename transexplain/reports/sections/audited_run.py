@@ -236,25 +236,26 @@ def _several(plan: AuditPlan) -> Iterator[str]:
         yield _ANSWERING[plan.model.head]
     if plan.several is None:
         return
-    own = [f"{name} {value:g}" for name, value in plan.several.thresholds.items()]
+    thresholds = [f"{name} {value:g}" for name, value in plan.several.thresholds.items()]
     yield (
         "The model may give an item several labels, each by a probability of its own, and predicts "
-        f"those that reach their threshold ({', '.join(own) or f'{USUAL_THRESHOLD:g} for all'}). "
+        f"those that reach their threshold "
+        f"({', '.join(thresholds) or f'{USUAL_THRESHOLD:g} for all'}). "
         "Rates and errors of groups are those of each label. An item is predicted as labelled "
         "where all of its labels are. The target `predicted` explains every predicted label, and "
         f"nothing of an item without one, which is shown as {NO_LABEL}."
     )
 
 
-def _repeats(found: TextRepeats | None, rows: int) -> Iterator[str]:
+def _repeats(repeats: TextRepeats | None, rows: int) -> Iterator[str]:
     """How many texts repeat others, in data that were not looked at as a whole."""
-    if found is None or not found.drawn:
+    if repeats is None or not repeats.drawn:
         return
     yield (
         f"Near-duplicates were not looked for among {rows:,} items, and groups count each item. Of "
-        f"{found.drawn:,} items, drawn by their text so that all of one text are drawn or none, "
-        f"{found.repeating:,} ({found.repeating / found.drawn:.1%}) have the text of another item, "
-        "word for word. data.cluster names what belongs together."
+        f"{repeats.drawn:,} items, drawn by their text so that all of one text are drawn or none, "
+        f"{repeats.repeating:,} ({repeats.repeating / repeats.drawn:.1%}) have the text of "
+        f"another item, word for word. data.cluster names what belongs together."
     )
 
 
@@ -316,12 +317,13 @@ def _stored(run: AuditRun) -> Iterator[str]:
         )
 
 
-def _sensitivity(found: ClassSensitivity | None) -> Iterator[str]:
-    if found is not None:
+def _sensitivity(sensitivity: ClassSensitivity | None) -> Iterator[str]:
+    if sensitivity is not None:
         yield (
-            f"Class sensitivity is {found.mean:.2f}, measured on the first items of every shard "
-            f"({found.items:,}): half of one minus the rank correlation of the maps for an item's "
-            "two likeliest classes. 0 is the same map for every class, 0.5 unrelated "
+            f"Class sensitivity is {sensitivity.mean:.2f}, measured on the first items of every "
+            f"shard "
+            f"({sensitivity.items:,}): half of one minus the rank correlation of the maps for an "
+            f"item's two likeliest classes. 0 is the same map for every class, 0.5 unrelated "
             "maps, 1 opposite ones."
         )
 
@@ -427,14 +429,14 @@ def _collect(source: Source) -> LabelReadings | None:
     """
     if source.run.plan.model.head in (*AT_POSITIONS, GENERATED):
         return None
-    found = run_totals.by_raw_label(source.db, source.run.id)
-    if not found:
+    labels = run_totals.by_raw_label(source.db, source.run.id)
+    if not labels:
         return None
     readings = tuple(
         LabelReading(label=label, class_name=name, items=count)
-        for label, name, count in found[:_MOST]
+        for label, name, count in labels[:_MOST]
     )
-    return LabelReadings(readings=readings, omitted=len(found) - len(readings))
+    return LabelReadings(readings=readings, omitted=len(labels) - len(readings))
 
 
 _READING_RULES: Mapping[type, RedactionRules] = {
@@ -444,8 +446,8 @@ _READING_RULES: Mapping[type, RedactionRules] = {
 
 
 def _present(report: Any) -> bool:
-    found = report.sections.get("labels")
-    return found is not None and bool(found.readings)
+    record = report.sections.get("labels")
+    return record is not None and bool(record.readings)
 
 
 LABELS = Section(

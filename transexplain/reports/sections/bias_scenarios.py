@@ -45,8 +45,8 @@ class BiasScenarios:
 def _collect(source: Source) -> BiasScenarios | None:
     """None where the plan has none."""
     begun = f"{datetime.fromtimestamp(source.run.created, UTC):%Y-%m-%d}"
-    found = tuple(_stated(one, begun) for one in source.run.plan.scenario)
-    return BiasScenarios(scenarios=found) if found else None
+    scenarios = tuple(_stated(scenario, begun) for scenario in source.run.plan.scenario)
+    return BiasScenarios(scenarios=scenarios) if scenarios else None
 
 
 def _stated(scenario: Scenario, begun: str) -> StatedScenario:
@@ -59,25 +59,25 @@ def _stated(scenario: Scenario, begun: str) -> StatedScenario:
 
 def scenarios_of(report: Any) -> tuple[StatedScenario, ...]:
     """The scenarios that a summary has."""
-    found: BiasScenarios | None = report.sections.get("scenarios")
-    return found.scenarios if found else ()
+    record: BiasScenarios | None = report.sections.get("scenarios")
+    return record.scenarios if record else ()
 
 
-def gap_sentence(stated_scenario: StatedScenario) -> str:
+def gap_sentence(scenario: StatedScenario) -> str:
     """What a scenario lacks; empty where it lacks nothing."""
-    names = named([PARTS[name].lower() for name in stated_scenario.missing])
+    names = named([PARTS[name].lower() for name in scenario.missing])
     lacking = [f"Not given: {names}."] if names else []
-    late = ["The review date had passed when the run was begun."] if stated_scenario.overdue else []
+    late = ["The review date had passed when the run was begun."] if scenario.overdue else []
     return " ".join((*lacking, *late))
 
 
 def _sentences(report: Any) -> Iterable[Statement]:
-    for one in scenarios_of(report):
-        if one.overdue:
+    for stated in scenarios_of(report):
+        if stated.overdue:
             yield Statement(
                 kind="problem",
-                text=f"A bias scenario was to be reviewed by {one.scenario.review_date}, before "
-                f"this run: {one.scenario.harm}",
+                text=f"A bias scenario was to be reviewed by {stated.scenario.review_date}, before "
+                f"this run: {stated.scenario.harm}",
             )
 
 

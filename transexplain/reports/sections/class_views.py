@@ -95,11 +95,11 @@ def views(
     minimum = MINIMUM if total.items >= _SMALL else 2
     shown = sorted(sorted(keys, key=lambda key: -seen.count[key])[:CLASSES], key=keys.index)
     rare = rare_words(shown, total, seen.count, minimum)
-    found = tuple(
+    shown_views = tuple(
         _view(total, seen, key, heatmaps.get(key), minimum, words, of_text=modality == "text")
         for key, words in zip(shown, rare, strict=True)
     )
-    return found, len(keys) - len(shown)
+    return shown_views, len(keys) - len(shown)
 
 
 def _view(
@@ -112,7 +112,9 @@ def _view(
     *,
     of_text: bool,
 ) -> ClassView:
-    words = [_word(one, of_text=of_text) for one in total.words(*key) if one.documents >= minimum]
+    words = [
+        _word(word, of_text=of_text) for word in total.words(*key) if word.documents >= minimum
+    ]
     return ClassView(
         target=key[0],
         class_name=key[1],
@@ -167,10 +169,10 @@ def _top(words: Sequence[WordRow], number: Callable[[WordRow], float]) -> tuple[
 
 def _most_frequent(heatmaps: Sequence[MeanHeatmap]) -> Mapping[ClassKey, MeanHeatmap]:
     """One heatmap per class: of the grid that most pictures had."""
-    found: dict[ClassKey, MeanHeatmap] = {}
-    for one in sorted(heatmaps, key=lambda heatmap: heatmap.count):
-        found[one.target, one.class_name] = one
-    return found
+    frequent: dict[ClassKey, MeanHeatmap] = {}
+    for grid in sorted(heatmaps, key=lambda heatmap: heatmap.count):
+        frequent[grid.target, grid.class_name] = grid
+    return frequent
 
 
 def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:

@@ -132,11 +132,11 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
     """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
     plan = runs.get(db, run_id).plan
     graphs = plan.dataset.modality == "nodes"
-    found: dict[str, list[Attribution]] = {}
+    explained: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
     names: dict[str, list[str]] = {}  # of the nodes of graphs
     for attribution in results.iter_attributions(db, run_id, item_ids=list(chosen)):
-        kept = found.setdefault(attribution.item_id, [])
+        kept = explained.setdefault(attribution.item_id, [])
         if len(kept) == EXPLANATIONS:
             more[attribution.item_id] = more.get(attribution.item_id, 0) + 1
             continue
@@ -152,7 +152,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
             gallery_item(
                 outcomes[item_id],
                 reason,
-                found.get(item_id, ()),
+                explained.get(item_id, ()),
                 more=more.get(item_id, 0),
                 mentions=mentions.get(item_id, ()),
                 shape=shapes.get(item_id),
@@ -165,8 +165,8 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
 
 def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str, ItemOutcome]:
     """The outcomes of these items; those without a result have no entry."""
-    found = results.iter_items(db, run_id, item_ids=item_ids)
-    return {one.item_id: one for one in found if not isinstance(one, ItemFailure)}
+    items = results.iter_items(db, run_id, item_ids=item_ids)
+    return {item.item_id: item for item in items if not isinstance(item, ItemFailure)}
 
 
 def _mentions(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, list[Mention]]:
@@ -178,19 +178,19 @@ def _mentions(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[s
 
 def _marks(mentions: Iterable[Mention], text: str) -> Iterator[MentionMark]:
     """Each entity once, whatever was explained; a group of whole items has no place in a text."""
-    found: dict[tuple[int, int], list[Mention]] = {}
+    by_place: dict[tuple[int, int], list[Mention]] = {}
     for mention in mentions:
         if 0 <= mention.start < mention.end <= len(text) and mention.end - mention.start < len(
             text
         ):
-            found.setdefault((mention.start, mention.end), []).append(mention)
+            by_place.setdefault((mention.start, mention.end), []).append(mention)
     reached = 0
-    for start, end in sorted(found, key=lambda place: (place[0], -place[1])):
+    for start, end in sorted(by_place, key=lambda place: (place[0], -place[1])):
         if start < reached:
             continue
         reached = end
-        here = found[start, end]
-        groups = tuple(sorted({one.group for one in here}))
+        here = by_place[start, end]
+        groups = tuple(sorted({mention.group for mention in here}))
         yield MentionMark(start=start, end=end, entity=here[0].entity, groups=groups)
 
 
@@ -236,7 +236,7 @@ def gallery_item(
 ) -> GalleryItem:
     """What a page shows of an item and of these of its attributions; `more` are left out."""
     explained = [_explanation(attribution, drawn=shape is not None) for attribution in attributions]
-    explanations = tuple(one for _, one, _ in explained)
+    explanations = tuple(explanation for _, explanation, _ in explained)
     text = explained[0][0] if explained else ""
     is_text = any(explanation.grid is None for explanation in explanations)
     # without the text that was stored, no place in it is known
@@ -273,8 +273,10 @@ def _examples(
     value: tuple[GalleryItem, ...], _gallery: Gallery, redactor: Redactor
 ) -> tuple[GalleryItem, ...]:
     """Numbered instead of called by their ids."""
-    found: tuple[GalleryItem, ...] = redactor.within(value)
-    return tuple(replace(one, item_id=f"item {place}") for place, one in enumerate(found, start=1))
+    items: tuple[GalleryItem, ...] = redactor.within(value)
+    return tuple(
+        replace(item, item_id=f"item {place}") for place, item in enumerate(items, start=1)
+    )
 
 
 def _places(item: GalleryItem) -> dict[int, int]:
@@ -292,16 +294,16 @@ def _over_blocks(
     value: tuple[Explanation, ...], item: GalleryItem, redactor: Redactor
 ) -> tuple[Explanation, ...]:
     places = _places(item)
-    found: tuple[Explanation, ...] = redactor.within(value)
+    explanations: tuple[Explanation, ...] = redactor.within(value)
     return tuple(
         replace(
-            one,
+            explanation,
             words=tuple(
                 replace(w, start=2 * places[w.start], end=2 * places[w.start] + 1)
-                for w in one.words
+                for w in explanation.words
             ),
         )
-        for one in found
+        for explanation in explanations
     )
 
 
@@ -369,12 +371,12 @@ def _graph_of(item: GalleryItem, explanation: Explanation, scale: float) -> Mark
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:
-    found, root = report.gallery, report.audited.root
+    gallery, root = report.gallery, report.audited.root
     return {
-        "gallery": _by_reason(found),
-        "text_of": lambda item, one: _text_of(item, one, found.scale),
-        "graph_of": lambda item, one: _graph_of(item, one, found.scale),
-        "picture_of": lambda item: _picture_of(item, root, found.scale),
+        "gallery": _by_reason(gallery),
+        "text_of": lambda item, explanation: _text_of(item, explanation, gallery.scale),
+        "graph_of": lambda item, explanation: _graph_of(item, explanation, gallery.scale),
+        "picture_of": lambda item: _picture_of(item, root, gallery.scale),
     }
 
 

@@ -108,7 +108,7 @@ def group_answers(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
-        found={one.group: _found(one) for one in matching},
+        found={match.group: _found(match) for match in matching},
         unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates=_why_no_rates(plan, outcomes),
@@ -148,8 +148,8 @@ def _counterfactuals(
 
 def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
     """The answers of the plan; where it names none, those of the classes predicted most."""
-    if found := _named(plan):
-        return found
+    if planned := _named(plan):
+        return planned
     counts: Counter[str] = Counter()
     for (_, predicted), count in total.predictions.items():
         counts[predicted] += count
@@ -158,7 +158,7 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
     places = [classes.index(name) for name in usual]
     every = range(len(classes))
     return tuple(
-        Answer(name=name, plus=(place,), minus=tuple(one for one in every if one != place))
+        Answer(name=name, plus=(place,), minus=tuple(index for index in every if index != place))
         for name, place in zip(usual, places, strict=True)
     )
 
@@ -195,12 +195,12 @@ def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _found(group_matching: GroupMatching) -> Found:
+def _found(matching: GroupMatching) -> Found:
     return Found(
-        mentions=group_matching.mentions,
-        left_out=group_matching.dropped,
-        most=group_matching.most,
-        most_share=group_matching.most_share,
+        mentions=matching.mentions,
+        left_out=matching.dropped,
+        most=matching.most,
+        most_share=matching.most_share,
     )
 
 
@@ -285,8 +285,8 @@ def _shown_measures(
 
 
 def _rate(value: Rate | None, _side: Side, redactor: Redactor) -> Rate | None:
-    found: Rate | None = redactor.within(value)
-    return found if found is not None and _large(found, redactor.fewest) else None
+    rate: Rate | None = redactor.within(value)
+    return rate if rate is not None and _large(rate, redactor.fewest) else None
 
 
 def _calibration(value: float | None, side: Side, redactor: Redactor) -> float | None:

@@ -76,7 +76,7 @@ def matching_of(
     mentions, items = _counted(plan, totals)
     checked = {precision.group: precision for precision in precisions}
     terms = {group.name: len(set(group.terms)) for group in plan.groups}
-    left = {one.group: one.count for one in dropped}
+    left = {dropped_of_group.group: dropped_of_group.count for dropped_of_group in dropped}
     return tuple(
         GroupMatching(
             group=name,
@@ -117,7 +117,7 @@ def without_rare(total: ShardAggregate, rare: Sequence[RareGroup]) -> ShardAggre
     """The aggregate without groups that are not compared; nothing else of it changes."""
     if not rare:
         return total
-    names = {one.group for one in rare}
+    names = {group.group for group in rare}
     checked, drawn = total.checked, total.checked.randomised
     draws = [draw.without(names) for draw in drawn.draws]
     drawn = replace(drawn, real=drawn.real.without(names), draws=draws)
@@ -137,7 +137,7 @@ def _counted(
     mentions: defaultdict[str, Counter[str]] = defaultdict(Counter)
     items: Counter[str] = Counter()
     seen = {stratum.target for stratum in totals.strata}
-    target = next((one for one in plan.targets if one in seen), None)
+    target = next((target for target in plan.targets if target in seen), None)
     strata = [stratum for stratum in totals.strata if stratum.target == target]
     times = _explanations(target or "", len(plan.model.classes))
     for row in totals.rows(strata):
@@ -193,17 +193,17 @@ def _spellings(
     return {entity: some for entity, some in often.items() if some}
 
 
-def _much_mentioned(group_matching: GroupMatching, redactor: Redactor) -> bool:
+def _much_mentioned(matching: GroupMatching, redactor: Redactor) -> bool:
     """Whether the mentions of the entity mentioned most, so its items, are not few."""
-    return group_matching.most_share * group_matching.mentions >= redactor.fewest
+    return matching.most_share * matching.mentions >= redactor.fewest
 
 
-def _most_share(value: float, group_matching: GroupMatching, redactor: Redactor) -> float:
-    return value if _much_mentioned(group_matching, redactor) else 0.0
+def _most_share(value: float, matching: GroupMatching, redactor: Redactor) -> float:
+    return value if _much_mentioned(matching, redactor) else 0.0
 
 
-def _entity(value: str, group_matching: GroupMatching, redactor: Redactor) -> str:
-    return value if _much_mentioned(group_matching, redactor) else ""
+def _entity(value: str, matching: GroupMatching, redactor: Redactor) -> str:
+    return value if _much_mentioned(matching, redactor) else ""
 
 
 RULES: Mapping[type, RedactionRules] = {
@@ -212,7 +212,7 @@ RULES: Mapping[type, RedactionRules] = {
     ),
     RareGroup: RedactionRules(stands=at_least("items"), fields=kept("group mentions items share")),
     GroupMatching: RedactionRules(
-        stands=lambda one, fewest: not 0 < one.items < fewest,
+        stands=lambda matching, fewest: not 0 < matching.items < fewest,
         fields={
             "most": _entity,
             "most_share": _most_share,

@@ -57,31 +57,27 @@ def _shown(
     """Every comparison with a *difference*, and how much of it randomised models show."""
     flagged = {(row.group, row.target, row.class_name): row for row in rows if row.flagged}
     return [
-        (one, one.shown(row.difference or 0.0))
-        for one in randomised.rows
-        if (row := flagged.get((one.group, one.target, one.class_name))) is not None
+        (control, control.shown(row.difference or 0.0))
+        for control in randomised.rows
+        if (row := flagged.get((control.group, control.target, control.class_name))) is not None
     ]
 
 
-def part(randomised_row: RandomisedRow) -> str:
+def part(row: RandomisedRow) -> str:
     """How much of a difference randomised models show, with its interval."""
-    if randomised_row.ratio is None or randomised_row.ratio_interval is None:
+    if row.ratio is None or row.ratio_interval is None:
         return "a part of it that is not known"
-    low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in randomised_row.ratio_interval)
-    size = (
-        f"{100 * randomised_row.ratio:.0f}\u00a0% of it"
-        if randomised_row.ratio > 0
-        else "none of it"
-    )
+    low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in row.ratio_interval)
+    size = f"{100 * row.ratio:.0f}\u00a0% of it" if row.ratio > 0 else "none of it"
     return f"{size} (95\u00a0% interval {low} to {high}\u00a0%)"
 
 
-def learnt(randomised_row: RandomisedRow, difference: float) -> str:
+def learnt(row: RandomisedRow, difference: float) -> str:
     """Whether a difference comes from what was learnt, in a sentence; "" where that is unknown."""
-    shown = randomised_row.shown(difference)
+    shown = row.shown(difference)
     if shown == "unknown":
         return ""
-    begun = f"A model with random weights shows {part(randomised_row)}"
+    begun = f"A model with random weights shows {part(row)}"
     if shown == "material":
         return f"{begun}, too: it is not only learnt."
     return f"{begun}: what the model learnt makes the difference."
@@ -115,7 +111,9 @@ def _survivors(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
         return "The table has no difference that it could explain away."
     shown = _shown(rows, randomised)
     names: dict[Shown, list[str]] = {
-        kind: list(dict.fromkeys(one.group for one, part_shown in shown if part_shown == kind))
+        kind: list(
+            dict.fromkeys(control.group for control, part_shown in shown if part_shown == kind)
+        )
         for kind in ("material", "small", "unknown")
     }
     sentences = []
@@ -140,18 +138,18 @@ def _survivors(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
     )
 
 
-def planted_sentence(found: tuple[Planted, ...]) -> str:
+def planted_sentence(controls: tuple[Planted, ...]) -> str:
     """The differences that the run could have found, in a sentence."""
     shares = [
-        f"{number(one.difference)} in {percent(one.share)} "
-        f"[{percent(one.interval[0])} to {percent(one.interval[1])}]"
-        for one in sorted(found, key=lambda one: one.difference)
+        f"{number(control.difference)} in {percent(control.share)} "
+        f"[{percent(control.interval[0])} to {percent(control.interval[1])}]"
+        for control in sorted(controls, key=lambda control: control.difference)
     ]
-    wrong = sum(one.wrong for one in found)
-    turned = f" With the wrong sign: {wrong} of {sum(one.lexicons for one in found)}."
+    wrong = sum(control.wrong for control in controls)
+    turned = f" With the wrong sign: {wrong} of {sum(control.lexicons for control in controls)}."
     return (
         "Planted into randomly sampled groups, a difference would have been found: "
-        f"{'; '.join(shares)} of {found[0].lexicons} lexicons.{turned if wrong else ''}"
+        f"{'; '.join(shares)} of {controls[0].lexicons} lexicons.{turned if wrong else ''}"
     )
 
 
@@ -214,19 +212,19 @@ def with_measures(
     plan: AuditPlan, total: ShardAggregate, cells: list[Cell], rows: list[GroupStatistic]
 ) -> list[GroupStatistic]:
     """Rows with what words as frequent add, and with the second lexicon's comparison."""
-    of_words = [one for one in plan.groups if not is_whole(plan, one.name)]
-    found = iter(rows)
+    of_words = [group for group in plan.groups if not is_whole(plan, group.name)]
+    measured = iter(rows)
     if plan.privacy is None or plan.privacy.store_text == "full":  # else no word can be matched
-        found = with_backgrounds(rows, cells, total.words, (*of_words, *plan.second))
+        measured = with_backgrounds(rows, cells, total.words, (*of_words, *plan.second))
     names = [group.name for group in plan.second]
-    return list(with_second(found, cells, cells_of(total.second), names, rules_of(plan)))
+    return list(with_second(measured, cells, cells_of(total.second), names, rules_of(plan)))
 
 
 def shown_rankings(
     value: tuple[Ranking, ...], _groups: Any, redactor: Redactor
 ) -> tuple[Ranking, ...]:
     """Redacted: the rankings of which entities are left."""
-    return tuple(one for one in redactor.within(value) if one.entities)
+    return tuple(ranking for ranking in redactor.within(value) if ranking.entities)
 
 
 def _omitted_entities(value: int, ranking: Ranking, redactor: Redactor) -> int:
@@ -248,7 +246,11 @@ def _reversals(
     parts = _parts(split.parts, split, redactor)
     shown = {(*key_of(row), part.value) for part in parts for row in part.rows}
     reversals: tuple[Reversal, ...] = redactor.within(
-        tuple(one for one in value if all((*key_of(one), part) in shown for part in one.parts))
+        tuple(
+            reversal
+            for reversal in value
+            if all((*key_of(reversal), part) in shown for part in reversal.parts)
+        )
     )
     return reversals
 
@@ -307,10 +309,10 @@ def group_tables(rows: Sequence[GroupStatistic], practical: float) -> Iterator[G
         for target in dict.fromkeys(row.target for row in rows)
     }
     for target, class_name in dict.fromkeys((r.target, r.class_name) for r in rows):
-        found = [r for r in rows if (r.target, r.class_name) == (target, class_name)]
-        found.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
-        flagged = sum(row.flagged for row in found)
-        yield GroupTable(target, class_name, tuple(found), flagged, axes[target])
+        shown = [r for r in rows if (r.target, r.class_name) == (target, class_name)]
+        shown.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
+        flagged = sum(row.flagged for row in shown)
+        yield GroupTable(target, class_name, tuple(shown), flagged, axes[target])
 
 
 def row_of(
@@ -370,9 +372,9 @@ def _finding(row: GroupStatistic, what: str, unit: str) -> str:
 
 def _unlearnt(row: GroupStatistic, randomised: Randomised | None) -> str:
     """How much of it models that have learnt nothing show; nothing where that is not known."""
-    for one in randomised.rows if randomised else ():
-        if key_of(one) == key_of(row):
-            sentence = learnt(one, row.difference or 0.0)
+    for control in randomised.rows if randomised else ():
+        if key_of(control) == key_of(row):
+            sentence = learnt(control, row.difference or 0.0)
             return f" {sentence}" if sentence else ""
     return ""
 
@@ -444,10 +446,10 @@ def _quality(
                 target=target,
                 metric=spec.label,
                 title=titled(spec),
-                items=found.items,
-                mean=found.mean if found.items >= MIN_ITEMS else None,
+                items=mean.items,
+                mean=mean.mean if mean.items >= MIN_ITEMS else None,
             )
-            for target, spec, found in measured
+            for target, spec, mean in measured
         ),
     )
 

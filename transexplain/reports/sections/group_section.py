@@ -105,7 +105,7 @@ def groups_of(
     parts = splits(totals, rows, rules)
     control = placebo(cells, rules)
     dropped = dropped_by_group(total.dropped)
-    mentioned = {row.group for row in rows} | {one.group for one in rare}
+    mentioned = {row.group for row in rows} | {group.group for group in rare}
     matching = matching_of(plan, totals, dropped, precisions, total)
     groups = Groups(
         rows=tuple(with_reversals(rows, parts)),
@@ -132,16 +132,16 @@ def groups_of(
 
 def _with_answers(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
     """With the rates, the swaps and the verdicts."""
-    rare = {one.group for one in groups.rare}
+    rare = {group.group for group in groups.rare}
     names = [group.name for group in run.plan.groups if group.name not in rare]
-    found = group_answers.group_answers(db, run, total, names, groups.rows, groups.matching)
+    answers = group_answers.group_answers(db, run, total, names, groups.rows, groups.matching)
     return replace(
         groups,
-        verdicts=found.verdicts,
-        outcomes=found.outcomes,
-        counterfactuals=found.counterfactuals,
-        proxies=found.proxies,
-        candidates=found.candidates,
+        verdicts=answers.verdicts,
+        outcomes=answers.outcomes,
+        counterfactuals=answers.counterfactuals,
+        proxies=answers.proxies,
+        candidates=answers.candidates,
     )
 
 
@@ -151,7 +151,7 @@ def _verdicts(
     """Those on groups that are in the table."""
     shown = {row.group for row in groups.rows if row.documents >= redactor.fewest}
     verdicts: tuple[GroupVerdict, ...] = redactor.within(
-        tuple(one for one in value if one.group in shown)
+        tuple(verdict for verdict in value if verdict.group in shown)
     )
     return verdicts
 
@@ -162,8 +162,8 @@ def _randomised(value: Randomised | None, groups: Groups, redactor: Redactor) ->
         return None
     known = {key_of(row) for row in groups.rows if row.documents >= redactor.fewest}
     rows = tuple(row for row in value.rows if key_of(row) in known)
-    made: Randomised | None = redactor.within(replace(value, rows=rows))
-    return made
+    published: Randomised | None = redactor.within(replace(value, rows=rows))
+    return published
 
 
 #: A group that is left out of the table is also left out of the list of groups that nobody
@@ -207,12 +207,12 @@ _RULES: Mapping[type, RedactionRules] = {
 
 def control_sentences(groups: Groups) -> list[str]:
     """The results of mention ablation, randomised models and planted differences; plain text."""
-    found = [group_relevance.ablation_sentence(groups.removals)] if groups.removals else []
+    sentences = [group_relevance.ablation_sentence(groups.removals)] if groups.removals else []
     if groups.randomised:
-        found.append(group_relevance.randomised_sentence(groups.rows, groups.randomised))
+        sentences.append(group_relevance.randomised_sentence(groups.rows, groups.randomised))
     if groups.planted:
-        found.append(group_relevance.planted_sentence(groups.planted))
-    return found
+        sentences.append(group_relevance.planted_sentence(groups.planted))
+    return sentences
 
 
 _SENTENCES = 6  #: of one kind
@@ -366,12 +366,13 @@ def _checks(run: AuditRun) -> Iterator[str]:
 
 def _recognised(recogniser: RecogniserPlan, groups: Sequence[EntityGroup]) -> str:
     """Which groups' mentions a recogniser finds, or what else it decides."""
-    found = [group.name for group in groups if group.source.startswith(FOUND_BY)]
+    recognised = [group.name for group in groups if group.source.startswith(FOUND_BY)]
     missed = "What it misses is not counted, and what it takes for an entity is."
-    if not found:
+    if not recognised:
         return f"{recogniser.name} decides which ambiguous names of the lexicons count. {missed}"
     return (
-        f"Mentions of {named(found)} were found by a named-entity recogniser, {recogniser.name}, "
+        f"Mentions of {named(recognised)} were found by a named-entity recogniser, "
+        f"{recogniser.name}, "
         f"and not by a lexicon. {missed} Its entities are named as the texts spell them, in lower "
         "case, unless it names them itself: two spellings of one person are two entities."
     )

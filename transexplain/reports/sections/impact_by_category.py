@@ -45,7 +45,7 @@ def _collect(source: Source) -> ImpactByCategory | None:
         return None
     items = results.iter_answers(source.db, run.id)
     classes, answers = run.plan.model.classes, favourable_answers(run.plan)
-    found = impact_answers(plan, answers, classes, items)
+    tables = impact_answers(plan, answers, classes, items)
     return ImpactByCategory(
         columns={n: c for n in ("sex", "ethnicity") if (c := getattr(plan, n)) is not None},
         unknown_values=plan.unknown,
@@ -58,12 +58,12 @@ def _collect(source: Source) -> ImpactByCategory | None:
         data_source=plan.data_source,
         data_date=plan.data_date,
         in_use_since=plan.in_use_since,
-        missing=tuple(_missing(plan, found)),
-        answers=found,
+        missing=tuple(_missing(plan, tables)),
+        answers=tables,
     )
 
 
-def _missing(plan: ImpactPlan, found: Sequence[ImpactAnswer]) -> Iterator[str]:
+def _missing(plan: ImpactPlan, answers: Sequence[ImpactAnswer]) -> Iterator[str]:
     for name, other in (("sex", plan.ethnicity), ("ethnicity", plan.sex)):
         if getattr(plan, name) is None:
             assert other is not None  # the specification asks for one
@@ -74,9 +74,9 @@ def _missing(plan: ImpactPlan, found: Sequence[ImpactAnswer]) -> Iterator[str]:
         yield "the day or period of the data (groups.impact.data_date)"
     if not plan.in_use_since:
         yield "since when the model is in use (groups.impact.in_use_since)"
-    if not plan.exclusion_reason and any(row.excluded for row in rows_of(found)):
+    if not plan.exclusion_reason and any(row.excluded for row in rows_of(answers)):
         yield "why small categories are left out (groups.impact.exclusion_reason)"
-    if any(one.median is None for one in found):
+    if any(answer.median is None for answer in answers):
         yield "scoring rates: the logits of some items are not known"
 
 
@@ -87,34 +87,30 @@ def rows_of(answers: Iterable[ImpactAnswer]) -> Iterator[ImpactRow]:
 
 def impact_of(report: Any) -> ImpactByCategory | None:
     """The record that a summary has; None: no categories were given."""
-    found: ImpactByCategory | None = report.sections.get("impact")
-    return found
+    record: ImpactByCategory | None = report.sections.get("impact")
+    return record
 
 
-def lowest_sentence(impact_answer: ImpactAnswer, limit: float) -> str:
+def lowest_sentence(answer: ImpactAnswer, limit: float) -> str:
     """The lowest ratios of an answer, by rates and by scores."""
-    return " ".join((_lowest_rate(impact_answer, limit), *_lowest_score(impact_answer)))
+    return " ".join((_lowest_rate(answer, limit), *_lowest_score(answer)))
 
 
-def _lowest_rate(impact_answer: ImpactAnswer, limit: float) -> str:
-    known = [(row.ratio, row) for row in rows_of([impact_answer]) if row.ratio is not None]
+def _lowest_rate(answer: ImpactAnswer, limit: float) -> str:
+    known = [(row.ratio, row) for row in rows_of([answer]) if row.ratio is not None]
     if not known:
-        why = (
-            "nobody was selected"
-            if not _selected(impact_answer)
-            else "too few people to publish one"
-        )
-        return f"No category has an impact ratio for {impact_answer.answer}: {why}."
+        why = "nobody was selected" if not _selected(answer) else "too few people to publish one"
+        return f"No category has an impact ratio for {answer.answer}: {why}."
     (least, row), below = min(known, key=_first), sum(ratio < limit for ratio, _ in known)
     return (
-        f"Impact ratios by category for {impact_answer.answer}: the lowest is {least:.3f} "
+        f"Impact ratios by category for {answer.answer}: the lowest is {least:.3f} "
         f"({row.category}, {percent(row.rate or 0.0)} of {row.items:,} selected), {below} of "
         f"{len(known)} {'is' if below == 1 else 'are'} below {limit:g}."
     )
 
 
-def _lowest_score(impact_answer: ImpactAnswer) -> Iterator[str]:
-    rows = rows_of([impact_answer])
+def _lowest_score(answer: ImpactAnswer) -> Iterator[str]:
+    rows = rows_of([answer])
     known = [(row.scoring_ratio, row) for row in rows if row.scoring_ratio is not None]
     if known:
         least, row = min(known, key=_first)
@@ -125,26 +121,24 @@ def _first(pair: tuple[float, ImpactRow]) -> float:
     return pair[0]
 
 
-def _selected(impact_answer: ImpactAnswer) -> bool:
+def _selected(answer: ImpactAnswer) -> bool:
     """Whether anybody was selected, or may have been where counts are not published."""
-    return any(row.selected is None or row.selected for row in rows_of([impact_answer]))
+    return any(row.selected is None or row.selected for row in rows_of([answer]))
 
 
-def _beyond_chance(impact_answer: ImpactAnswer, limit: float) -> bool:
+def _beyond_chance(answer: ImpactAnswer, limit: float) -> bool:
     """Whether a whole interval lies below the limit."""
-    return any(
-        row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([impact_answer])
-    )
+    return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([answer]))
 
 
 def _sentences(report: Any) -> Iterable[Statement]:
-    found = impact_of(report)
-    if found is None:
+    record = impact_of(report)
+    if record is None:
         return
-    for answer in found.answers:
+    for answer in record.answers:
         yield Statement(
-            kind="problem" if _beyond_chance(answer, found.limit) else "fact",
-            text=lowest_sentence(answer, found.limit),
+            kind="problem" if _beyond_chance(answer, record.limit) else "fact",
+            text=lowest_sentence(answer, record.limit),
         )
 
 

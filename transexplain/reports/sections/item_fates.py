@@ -41,7 +41,7 @@ _EXAMPLES = 5
 
 def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
     """By kind, the most frequent first, with the first items of each."""
-    found = noteworthy.failure_examples(db, run_id, _EXAMPLES)
+    kinds = noteworthy.failure_examples(db, run_id, _EXAMPLES)
     return tuple(
         FailureKind(
             kind=kind,
@@ -51,7 +51,7 @@ def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
                 for o in some
             ),
         )
-        for kind, (count, some) in sorted(found.items(), key=lambda e: (-e[1][0], e[0]))
+        for kind, (count, some) in sorted(kinds.items(), key=lambda e: (-e[1][0], e[0]))
     )
 
 
@@ -196,7 +196,7 @@ def _coverage(
 _FEWEST = 20  #: labelled items that a comparison with chance needs
 
 
-def _accuracy(counts: Counts, found: Confusion, head: Head) -> Iterator[Statement]:
+def _accuracy(counts: Counts, confusion: Confusion, head: Head) -> Iterator[Statement]:
     if head == "span" and counts.accuracy is not None:
         yield Statement(
             kind="fact",
@@ -209,7 +209,7 @@ def _accuracy(counts: Counts, found: Confusion, head: Head) -> Iterator[Statemen
         yield Statement(kind="unknown", text=text)
         return
     agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
-    chance = by_chance(found)
+    chance = by_chance(confusion)
     if chance is None or _beats(chance, counts):
         yield Statement(
             kind="fact",
@@ -230,19 +230,21 @@ def _beats(chance: float, counts: Counts) -> bool:
     return counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
 
 
-def by_chance(found: Confusion) -> float | None:
+def by_chance(confusion: Confusion) -> float | None:
     """The accuracy of random predictions with the same frequencies as the model's.
 
     sum over classes of share of labels x share of predictions, as in Cohen's kappa (1960). None
     where it would mean nothing: items of less than two labels, or counts that are not all there.
     """
-    rows = [(label, row) for label, row in zip(found.labels, found.counts, strict=True) if label]
-    if found.omitted or len(rows) < 2:
+    rows = [
+        (label, row) for label, row in zip(confusion.labels, confusion.counts, strict=True) if label
+    ]
+    if confusion.omitted or len(rows) < 2:
         return None
     labels: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
     for label, row in rows:
-        for name, count in zip(found.predicted, row, strict=True):
+        for name, count in zip(confusion.predicted, row, strict=True):
             if count is None:
                 return None
             labels[label] += count
@@ -287,14 +289,14 @@ class UnreadableItems:
 
 def unreadable(db: Database, run_id: str) -> UnreadableItems | None:
     """The damaged shards of a run, of which every byte is read; None: all is as it was saved."""
-    found = shard_digests.damaged(db, run_id)
+    damaged = shard_digests.damaged(db, run_id)
     files = [] if sink_files.alone(db, run_id) else _lost_files(db, run_id)
-    if not found and not files:
+    if not damaged and not files:
         return None
     return UnreadableItems(
-        items=sum(one.stop - one.start for one in found),
-        parts=tuple(map(str, found[:_NAMED])),
-        more=len(found[_NAMED:]),
+        items=sum(shard.stop - shard.start for shard in damaged),
+        parts=tuple(map(str, damaged[:_NAMED])),
+        more=len(damaged[_NAMED:]),
         files=tuple(files[:_NAMED]),
         more_files=len(files[_NAMED:]),
         run_id=run_id,
@@ -303,35 +305,35 @@ def unreadable(db: Database, run_id: str) -> UnreadableItems | None:
 
 def _lost_files(db: Database, run_id: str) -> list[str]:
     try:
-        return [one.name for one in sink_files.missing(db, run_id)]
+        return [file.name for file in sink_files.missing(db, run_id)]
     except ObjectStoreError as error:
         return [f"none of them can be seen ({error})"]
 
 
-def damage(found: UnreadableItems | None) -> str:
+def damage(items: UnreadableItems | None) -> str:
     """What a reader has to know before anything else; "": nothing."""
-    if found is None or not found.parts:
+    if items is None or not items.parts:
         return ""
-    many = len(found.parts) + found.more
+    many = len(items.parts) + items.more
     return (
         f"Do not rely on this report: the stored results of {counted(many, 'shard')} "
-        f"({counted(found.items, 'item')}) are not those that were saved. "
-        f"`transexplain resume {found.run_id}` computes them again."
+        f"({counted(items.items, 'item')}) are not those that were saved. "
+        f"`transexplain resume {items.run_id}` computes them again."
     )
 
 
-def unreadable_statements(found: UnreadableItems | None) -> Iterator[Statement]:
+def unreadable_statements(items: UnreadableItems | None) -> Iterator[Statement]:
     """What a headline says first."""
-    if text := damage(found):
-        assert found is not None
-        more = " and others" if found.more or len(found.parts) > 1 else ""
-        yield Statement(kind="problem", text=f"{text} Damaged: {found.parts[0]}{more}.")
-    if found is not None and found.files:
-        more = f" and {found.more_files} more" if found.more_files else ""
+    if text := damage(items):
+        assert items is not None
+        more = " and others" if items.more or len(items.parts) > 1 else ""
+        yield Statement(kind="problem", text=f"{text} Damaged: {items.parts[0]}{more}.")
+    if items is not None and items.files:
+        more = f" and {items.more_files} more" if items.more_files else ""
         yield Statement(
             kind="problem",
-            text=f"Files of the sink are missing: {', '.join(found.files)}{more}. The results are "
-            f"in the database; `transexplain resume {found.run_id}` writes the files again.",
+            text=f"Files of the sink are missing: {', '.join(items.files)}{more}. The results are "
+            f"in the database; `transexplain resume {items.run_id}` writes the files again.",
         )
 
 

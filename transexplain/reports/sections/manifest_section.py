@@ -41,12 +41,14 @@ class Provenance:
 def provenance_of(manifest: Manifest) -> Provenance:
     """The summary of a manifest; the manifest itself is a file beside the report."""
     inputs, execution = manifest.inputs, manifest.execution
-    made = list(execution["computed"]) or [execution["planned"] or {}]
+    environments = list(execution["computed"]) or [execution["planned"] or {}]
     device = DeviceTime(seconds=(execution["device"] or {}).get("seconds", {}))
-    software = {name: one for part in made for name, one in part.get("software", {}).items()}
+    software = {
+        name: version for part in environments for name, version in part.get("software", {}).items()
+    }
     return Provenance(
         software=tuple(sorted(software.items())),
-        machines=tuple(dict.fromkeys(_machine(part) for part in made if part)),
+        machines=tuple(dict.fromkeys(_machine(part) for part in environments if part)),
         attention=inputs["model"].get("attention") or "",
         git=_git(execution["planned"] or {}),
         seeds=tuple(inputs["seeds"].items()),
@@ -61,18 +63,18 @@ def provenance_of(manifest: Manifest) -> Provenance:
 
 
 def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
-    for one in inputs["model"].get("files", ()):
-        yield HashedFile(part="model", name=one["path"], sha256=one["sha256"])
-    for one in inputs["dataset"].get("files", ()):
-        yield HashedFile(part="dataset", name=one["name"], sha256=one["sha256"])
-    for one in inputs["lexicons"]:
-        yield HashedFile(part="lexicon", name=one["name"], sha256=one["sha256"])
+    for file in inputs["model"].get("files", ()):
+        yield HashedFile(part="model", name=file["path"], sha256=file["sha256"])
+    for file in inputs["dataset"].get("files", ()):
+        yield HashedFile(part="dataset", name=file["name"], sha256=file["sha256"])
+    for file in inputs["lexicons"]:
+        yield HashedFile(part="lexicon", name=file["name"], sha256=file["sha256"])
     if recogniser := inputs["plan"].get("recogniser"):
         yield HashedFile(
             part="recogniser", name=recogniser["name"], sha256=recogniser["digest"] or "no files"
         )
-    for one in inputs.get("explainers", ()):
-        yield HashedFile(part="explainer", name=one["name"], sha256=one["sha256"])
+    for file in inputs.get("explainers", ()):
+        yield HashedFile(part="explainer", name=file["name"], sha256=file["sha256"])
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

@@ -72,19 +72,19 @@ _PLACES, _ROWS = 16, 32
 def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
     """whether the ledgers close and relevance is conserved; None where there is no ledger."""
     tolerance = TOLERANCES.get(run.plan.model.dtype)
-    found = results.conservation(db, run.id, tolerance)
-    if found is None:
+    totals = results.conservation(db, run.id, tolerance)
+    if totals is None:
         return None
     relevance = results.relevance_sums(db, run.id)
     return Conservation(
-        attributions=found.n,
-        worst=found.max_relative_gap,
-        mean=found.mean_relative_gap,
-        worst_item=found.worst_item,
+        attributions=totals.n,
+        worst=totals.max_relative_gap,
+        mean=totals.mean_relative_gap,
+        worst_item=totals.worst_item,
         tolerance=tolerance,
-        above=found.above,
-        average={entry: found.sums[entry] / found.n for entry in _ENTRIES},
-        average_size={entry: found.absolute[entry] / found.n for entry in _ENTRIES},
+        above=totals.above,
+        average={entry: totals.sums[entry] / totals.n for entry in _ENTRIES},
+        average_size={entry: totals.absolute[entry] / totals.n for entry in _ENTRIES},
         relevance_error=relevance.error,
         correlation=relevance.correlation,
         points=tuple(results.relevance_points(db, run.id, _some_rows(run.plan.dataset.rows))),
@@ -210,8 +210,10 @@ class ClassSensitivity:
 
 def sensitivity_of(total: ShardAggregate) -> ClassSensitivity | None:
     """None where no shard measured it."""
-    found = total.class_sensitivity
-    return None if found is None else ClassSensitivity(mean=found[0], items=found[1])
+    sensitivity = total.class_sensitivity
+    return (
+        None if sensitivity is None else ClassSensitivity(mean=sensitivity[0], items=sensitivity[1])
+    )
 
 
 def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
@@ -235,9 +237,9 @@ def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
 
 def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
     """The label of the audit's own method, else of the first that is not random."""
-    own = [method.label for method in plan.methods if method.method == run.plan.method]
+    audited = [method.label for method in plan.methods if method.method == run.plan.method]
     real = [label for label, kind in kinds(plan).items() if kind == "method"]
-    return (*own, *real, plan.methods[0].label)[0]
+    return (*audited, *real, plan.methods[0].label)[0]
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
@@ -250,25 +252,26 @@ def _sentences(report: Any) -> Iterator[Statement]:
     yield from _against_random(report.faithfulness, audited.modality)
 
 
-def _against_random(found: Faithfulness | None, modality: str) -> Iterator[Statement]:
+def _against_random(measured: Faithfulness | None, modality: str) -> Iterator[Statement]:
     """On how many measures the method beats random relevance."""
-    judged = [row for row in found.rows if row.beats is not None] if found else []
-    if found is None or not judged:
+    judged = [row for row in measured.rows if row.beats is not None] if measured else []
+    if measured is None or not judged:
         return
-    sample = things(modality, found.items)
+    sample = things(modality, measured.items)
     beaten = [row for row in judged if row.beats]
     lost = list(dict.fromkeys(row.title for row in judged if not row.beats))
     measures = f"{len(judged)} measure{'' if len(judged) == 1 else 's'}"
     if not lost:
         yield Statement(
             kind="good",
-            text=f"On a sample of {sample}, {found.method} beats a random ranking on "
+            text=f"On a sample of {sample}, {measured.method} beats a random ranking on "
             f"{len(beaten)} of {measures} of faithfulness.",
         )
         return
     yield Statement(
         kind="problem",
-        text=f"On a sample of {sample}, {found.method} beats a random ranking on {len(beaten)} of "
+        text=f"On a sample of {sample}, {measured.method} beats a random ranking on "
+        f"{len(beaten)} of "
         f"{measures} of faithfulness; it does not beyond chance on {named(lost)}. Do not read its "
         "explanations as what the model uses before a larger sample shows it.",
     )
@@ -311,15 +314,15 @@ def _averaged(
     gathered: Gathered, _facts: MetricFacts, pair: Sequence[Column], seed: int
 ) -> Compared:
     values = gathered.matrix(pair)
-    means = [one.mean() for one in pair]
+    means = [column.mean() for column in pair]
     return means, intervals(values[:1], seed)[0], differences(values, 1, seed)[0]
 
 
 def _together(
     gathered: Gathered, facts: MetricFacts, pair: Sequence[Column], seed: int
 ) -> Compared:
-    own, chance = wholes(pair, load(facts.corpus), len(gathered.items), seed)
-    return [own.scored.value, chance.scored.value], own.interval, minus(own, chance)
+    method, chance = wholes(pair, load(facts.corpus), len(gathered.items), seed)
+    return [method.scored.value, chance.scored.value], method.interval, minus(method, chance)
 
 
 def _judged(rows: Sequence[FaithfulnessRow]) -> Iterator[FaithfulnessRow]:
@@ -338,7 +341,7 @@ def _beats(row: FaithfulnessRow, p: float | None) -> bool | None:
 
 
 def _conservation(
-    found: Conservation | None, approximates: Approximation | None, *, imported: bool
+    conservation: Conservation | None, approximates: Approximation | None, *, imported: bool
 ) -> Iterator[Statement]:
     if approximates is not None:
         yield Statement(kind="unknown", text=approximation_sentences(approximates))
@@ -349,22 +352,24 @@ def _conservation(
             "the logit, whether they are faithful and distinguish classes, and whether swapped "
             "mentions change the prediction.",
         )
-    elif found is None:
+    elif conservation is None:
         yield Statement(
             kind="unknown",
             text="This method does not conserve: its numbers do not add up to the logit.",
         )
     else:
-        yield from conservation_sentences(found)
+        yield from conservation_sentences(conservation)
 
 
-def _sensitivity(found: ClassSensitivity | None, method: str, modality: str) -> Iterator[Statement]:
-    if found is None or found.mean >= HARDLY:
+def _sensitivity(
+    sensitivity: ClassSensitivity | None, method: str, modality: str
+) -> Iterator[Statement]:
+    if sensitivity is None or sensitivity.mean >= HARDLY:
         return
     yield Statement(
         kind="problem",
         text=f"{method} hardly distinguishes classes here: class sensitivity "
-        f"{found.mean:.2f} on {things(modality, found.items)}, where 0 is the same map "
+        f"{sensitivity.mean:.2f} on {things(modality, sensitivity.items)}, where 0 is the same map "
         "for every class. What is listed for a class shows which items are in it, not what "
         "speaks for it.",
     )

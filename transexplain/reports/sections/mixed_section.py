@@ -48,18 +48,18 @@ def compared(
     return mixed_table(cells, rules, sample, fraction_of(sample, total.items))
 
 
-def mixture_sentence(found: Mixed | None) -> str:
+def mixture_sentence(mixed: Mixed | None) -> str:
     """A sentence on the mixed audit for the verdict; "" where it did not mix."""
-    if found is None:
+    if mixed is None:
         return ""
     begun = (
-        f"{found.method} explained every item in the place of {found.exact}, which explained "
-        f"{found.items:,} randomly sampled"
+        f"{mixed.method} explained every item in the place of {mixed.exact}, which explained "
+        f"{mixed.items:,} randomly sampled"
     )
-    if not found.groups:
+    if not mixed.groups:
         return f"{begun}."
-    corrected = sum(group.interval is not None for group in found.groups)
-    return f"{begun}; {corrected:,} of {len(found.groups):,} group means were corrected by these."
+    corrected = sum(group.interval is not None for group in mixed.groups)
+    return f"{begun}; {corrected:,} of {len(mixed.groups):,} group means were corrected by these."
 
 
 def agreement(mixed: Mixed) -> Iterator[str]:
@@ -86,7 +86,7 @@ _RULES: Mapping[type, RedactionRules] = {
         fields=kept("target class_name items correlation spread error cheap exact"),
     ),
     MixedGroup: RedactionRules(
-        stands=lambda one, fewest: min(one.items, one.documents) >= fewest,
+        stands=lambda row, fewest: min(row.items, row.documents) >= fewest,
         fields=kept(
             "group target class_name mentions documents items cheap weight correction corrected "
             "interval alone alone_interval needed reason"

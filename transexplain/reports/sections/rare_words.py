@@ -128,21 +128,21 @@ def _corpus(target: str, total: ShardAggregate, explained: Counter[ClassKey]) ->
 
 def _weighed(key: ClassKey, total: ShardAggregate, corpus: _Corpus, minimum: int) -> list[RareWord]:
     """The words of a class that weigh anything, largest score first, ties by the word itself."""
-    found = []
-    for one in total.words(*key):
-        mean, rarity = one.relevance / one.mentions, corpus.rarity(one.word)
-        if one.documents >= minimum and mean * rarity != 0.0:
-            found.append(
+    weighed = []
+    for totals in total.words(*key):
+        mean, rarity = totals.relevance / totals.mentions, corpus.rarity(totals.word)
+        if totals.documents >= minimum and mean * rarity != 0.0:
+            weighed.append(
                 RareWord(
-                    word=one.word,
+                    word=totals.word,
                     score=mean * rarity,
                     mean=mean,
                     rarity=rarity,
-                    mentions=one.mentions,
-                    documents=one.documents,
+                    mentions=totals.mentions,
+                    documents=totals.documents,
                 )
             )
-    return sorted(found, key=lambda word: (-word.score, word.word))
+    return sorted(weighed, key=lambda word: (-word.score, word.word))
 
 
 def _ends(words: Sequence[RareWord]) -> tuple[RareWord, ...]:
@@ -185,7 +185,7 @@ def _compared(
         )
         for (target, class_name), theirs in others
     ]
-    shares.sort(key=lambda one: -one.share)
+    shares.sort(key=lambda overlap: -overlap.share)
     return RareWords(
         top=marked,
         overlap=tuple(share for share in shares if share.share),
@@ -281,15 +281,15 @@ def _dots(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
 
     signs = alt.Scale(domain=[True, False], range=["var(--pos)", "var(--neg)"])
     dots = _base(words).mark_point(opacity=0.75, aria=False, clip=interactive, strokeWidth=1.5)
-    found: alt.Chart = dots.encode(
+    points: alt.Chart = dots.encode(
         color=alt.Color("raises:N", legend=None, scale=signs),
         fill=alt.Fill("raises:N", legend=None, scale=signs),
         fillOpacity=alt.condition("datum.raises", alt.value(0.55), alt.value(0.1)),
         size=alt.Size("texts:Q", legend=None, scale=alt.Scale(type="sqrt", range=[24, 260])),
     )
     if not interactive:
-        return found
-    chart = found.encode(
+        return points
+    chart = points.encode(
         tooltip=[
             alt.Tooltip("word:N", title="word"),
             alt.Tooltip("y:Q", title="mean relevance", format="+.3f"),
@@ -306,8 +306,8 @@ def _names(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
     names = _base(_named(words)).mark_text(
         dy=-11, fontSize=11.5, aria=False, clip=interactive, stroke="var(--page)", strokeWidth=3
     )
-    found: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
-    return found
+    labels: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
+    return labels
 
 
 def _zero(*, interactive: bool) -> "alt.Chart":
@@ -316,8 +316,8 @@ def _zero(*, interactive: bool) -> "alt.Chart":
     rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(
         color="var(--faint)", aria=False, clip=interactive
     )
-    found: alt.Chart = rule.encode(y="y:Q")
-    return found
+    line: alt.Chart = rule.encode(y="y:Q")
+    return line
 
 
 def _short(word: str) -> str:
@@ -330,16 +330,16 @@ def _named(words: Sequence[RareWord]) -> list[RareWord]:
     across = _extent([word.rarity for word in words])
     up = _extent([*(word.mean for word in words), 0.0])
     taken: list[tuple[float, float, float]] = []
-    found: list[RareWord] = []
-    for word in sorted(words, key=lambda one: (-abs(one.score), one.word)):
+    labelled: list[RareWord] = []
+    for word in sorted(words, key=lambda rare: (-abs(rare.score), rare.word)):
         x, y = word.rarity / across, word.mean / up
         half = _LETTER * len(_short(word.word)) / 2
         if all(abs(x - a) > half + b or abs(y - c) > _LINE for a, b, c in taken):
             taken.append((x, half, y))
-            found.append(word)
-        if len(found) == _LABELLED:
+            labelled.append(word)
+        if len(labelled) == _LABELLED:
             break
-    return found
+    return labelled
 
 
 def _extent(values: Sequence[float]) -> float:
@@ -366,7 +366,7 @@ def cloud(words: Sequence[RareWord]) -> tuple[CloudWord, ...]:
     equal steps.
     """
     raising = [word for word in words if word.score > 0.0 and not says_little(word.word)]
-    raising.sort(key=lambda one: (one.word.casefold(), one.word))
+    raising.sort(key=lambda rare: (rare.word.casefold(), rare.word))
     sizes = type_sizes([word.score for word in raising])
     return tuple(
         CloudWord(word=word.word, size=size, score=word.score, documents=word.documents)

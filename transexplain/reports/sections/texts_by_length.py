@@ -48,11 +48,11 @@ _Length = tuple[int, int, int, int, int]  #: positions, items, labelled, correct
 def _parts(lengths: Sequence[_Length]) -> Iterator[LengthPart]:
     """The texts of a length belong to the part that the middle one of them lies in."""
     items, before = sum(length[1] for length in lengths), 0
-    found: dict[int, list[_Length]] = {}
+    by_part: dict[int, list[_Length]] = {}
     for length in lengths:
-        found.setdefault(PARTS * (2 * before + length[1]) // (2 * items), []).append(length)
+        by_part.setdefault(PARTS * (2 * before + length[1]) // (2 * items), []).append(length)
         before += length[1]
-    return map(_part, found.values())
+    return map(_part, by_part.values())
 
 
 def _part(lengths: Sequence[_Length]) -> LengthPart:
@@ -73,12 +73,12 @@ def _part(lengths: Sequence[_Length]) -> LengthPart:
 
 def _sentences(report: Any) -> Iterable[Statement]:
     """Only where the intervals of the shortest and of the longest texts do not meet."""
-    found: TextsByLength | None = report.sections.get("texts_by_length")
-    parts = found.parts if found else ()
+    record: TextsByLength | None = report.sections.get("texts_by_length")
+    parts = record.parts if record else ()
     ends = [
         part for part in (*parts[:1], *parts[-1:]) if part.interval and part.labelled >= _FEWEST
     ]
-    if len(ends) < 2 or ends[0] is ends[1] or found is None:
+    if len(ends) < 2 or ends[0] is ends[1] or record is None:
         return
     short, long = ends
     low, high = sorted(end.interval or (0.0, 1.0) for end in ends)
@@ -115,8 +115,8 @@ _RULES: Mapping[type, RedactionRules] = {
 
 
 def _present(report: Any) -> bool:
-    found = report.sections.get("texts_by_length")
-    return found is not None and len(found.parts) > 1
+    record = report.sections.get("texts_by_length")
+    return record is not None and len(record.parts) > 1
 
 
 SECTION = Section(

@@ -23,8 +23,8 @@ class Untested:
 
 def untested(summary: Any) -> tuple[Untested, ...]:
     """The list, from the limits of every audit to what this one did not measure."""
-    found = (*_data(summary), *_explanations(summary), *_groups(summary))
-    return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in found)
+    limits = (*_data(summary), *_explanations(summary), *_groups(summary))
+    return tuple(Untested(what=what, why=why, remedy=remedy) for what, why, remedy in limits)
 
 
 _Found = Iterator[tuple[str, str, str]]
