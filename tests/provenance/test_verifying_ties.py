@@ -248,5 +248,5 @@ def test_an_answer_that_is_not_stored_may_be_another_where_two_are_as_likely(
         assert made.outcome is not None
         outcome = replace(made.outcome, text=None)
         found.append(tied_answer(one, hashed, 1e-6, outcome, (), made))
-    assert found[0] is not None and found[0].made is None
+    assert found[0] is not None and found[0].repeat is None
     assert found[1] is None, "no two tokens are as likely"

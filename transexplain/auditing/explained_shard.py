@@ -80,9 +80,9 @@ class StagedShard:
         """Arguments as of `explain_shard`."""
         self._shard, self._model, self._caution = shard, model, caution
         self._request, self._gathered = Request.from_plan(plan), _Gathered(plan, model)
-        given = _given(plan, shard, items, caution)
+        read = _given(plan, shard, items, caution)
         self._items = StagedItems(
-            model, given, self._request, caution.alone, keep=SENSITIVITY_SAMPLE
+            model, read, self._request, caution.alone, keep=SENSITIVITY_SAMPLE
         )
         self.prepare, self.close = self._items.prepare, self._items.close
 
@@ -103,8 +103,8 @@ class StagedShard:
         def finished() -> ShardResult:
             with few_collections():
                 taken()
-                made = gathered.result(self._shard, sensitivities, controls, seconds)
-            return replace(made, scores=scores, steps=steps)
+                result = gathered.result(self._shard, sensitivities, controls, seconds)
+            return replace(result, scores=scores, steps=steps)
 
         return finished
 
@@ -138,17 +138,17 @@ class _Gathered:
     @property
     def is_measured_again(self) -> bool:
         """Whether the items that were added decide what is computed after them."""
-        return any(one is not None for one in (self.checks, self.exact, self.evaluation))
+        return any(part is not None for part in (self.checks, self.exact, self.evaluation))
 
     def controls(self, observer: Observer, alone: Collection[str]) -> ControlResults:
         """The controls of the items that were added; raises Stopped."""
         self._take_waiting()
-        found = ControlResults()
+        results = ControlResults()
         if self.checks is not None:
-            found.merge(self.checks.measure(observer, alone))
+            results.merge(self.checks.measure(observer, alone))
         if self.exact is not None:
-            found.exact = self.exact.measure(observer, alone)
-        return found
+            results.exact = self.exact.measure(observer, alone)
+        return results
 
     def result(
         self,
@@ -226,8 +226,8 @@ def evaluate_shard(
     begun = time.perf_counter()
     aggregate = ShardAggregate()
     evaluation = Evaluation.from_plan(plan)
-    given = _given(plan, shard, items, caution)
-    readable = (one for one in given if isinstance(one, Item | ItemFailure))
+    read = _given(plan, shard, items, caution)
+    readable = (item for item in read if isinstance(item, Item | ItemFailure))
     ends = list(evaluate_items(model, readable, evaluation, observer=observer, alone=caution.alone))
     outcomes = [end.outcome for end in ends if end.outcome is not None]
     aggregate.add_all(outcomes, ())
@@ -304,12 +304,12 @@ def import_shard(
     attributions: list[Attribution] = []
     failures: list[ItemFailure] = []
     mentions: list[Mention] = []
-    given = iter(read_attributions(plan, shard) if items is None else items)
-    while some := list(islice(given, TOGETHER)):
+    stream = iter(read_attributions(plan, shard) if items is None else items)
+    while some := list(islice(stream, TOGETHER)):
         if observer.should_stop():
             raise Stopped
-        observer.batch_started([_id_of(one) for one in some])
-        ends = [_explained(one) for one in some]
+        observer.batch_started([_id_of(item) for item in some])
+        ends = [_explained(item) for item in some]
         for end in counter.read(ends) if counter is not None else ends:
             failures += [end.failure] if end.failure is not None else []
             if end.outcome is not None:
@@ -330,11 +330,11 @@ def import_shard(
     )
 
 
-def _explained(one: GivenItem | ItemFailure) -> Explained:
-    if isinstance(one, ItemFailure):
-        return Explained(item=None, failure=one)
-    return Explained(item=one.item, outcome=one.outcome, attributions=one.attributions)
+def _explained(item: GivenItem | ItemFailure) -> Explained:
+    if isinstance(item, ItemFailure):
+        return Explained(item=None, failure=item)
+    return Explained(item=item.item, outcome=item.outcome, attributions=item.attributions)
 
 
-def _id_of(one: GivenItem | ItemFailure) -> str:
-    return one.item_id if isinstance(one, ItemFailure) else one.item.id
+def _id_of(item: GivenItem | ItemFailure) -> str:
+    return item.item_id if isinstance(item, ItemFailure) else item.item.id

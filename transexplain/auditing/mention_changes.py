@@ -85,25 +85,25 @@ class SwapCheck:
         item = done.item
         if item is None or item.text is None or not self._answers:
             return
-        words = [one for one in matches if one.group == match.group]
+        words = [other for other in matches if other.group == match.group]
         partners = {word: self._partner(word, item.content) for word in words}
         named = {self._lexicons[match.group].is_name(word.entity) for word in words}
         pronoun = any(word.surface.lower() in WORDS for word in words)
         if any(partners.values()) or (pronoun and len(named) > 1):
             self._consider_together(done, item, partners, match, random)
             return
-        own = [word for word in words if word.entity == match.entity]
+        same = [word for word in words if word.entity == match.entity]
         others = sorted(self._against.get(match.group, set()) - {match.group})
         replacements = [
-            found
+            drawn
             for groups, count in (([match.group], NAMES - 1), (others, NAMES))
-            for found in self._drawn(groups, count, match, random)
+            for drawn in self._drawn(groups, count, match, random)
         ]
         if not any(group != match.group for group, _, _ in replacements):
             return
         self._own.append(self._observed(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
-            changed = edited_item(item, _swaps(own, terms, self._lexicons[group]))
+            changed = edited_item(item, _swaps(same, terms, self._lexicons[group]))
             self._swapped.append(_SwappedItem(done, changed, group, entity))
 
     def _partner(self, match: Match, text: str) -> str | None:
@@ -131,30 +131,32 @@ class SwapCheck:
         names that have none are replaced by names of the group that has the partners.
         """
         group, lexicon = match.group, self._lexicons[match.group]
-        names = dict.fromkeys(one.entity for one, word in partners.items() if word is None)
+        names = dict.fromkeys(place.entity for place, word in partners.items() if word is None)
         homes = self._homes(filter(None, partners.values()), group)
         paired = all(lexicon.is_name(name) for name in names) and any(partners.values())
         if not homes or not paired:
             self.unpaired.add(group)
             return
-        edits = [(one.start, one.end, word) for one, word in partners.items() if word is not None]
+        edits = [
+            (place.start, place.end, word) for place, word in partners.items() if word is not None
+        ]
         if not names:
             word = partners[match] or ""
             home = self._lexicons[homes[0]].named(word)
             swapped = [_SwappedItem(done, edited_item(item, edits), homes[0], home)]
         else:
-            of_name = next(one for one, word in partners.items() if word is None)
+            of_name = next(place for place, word in partners.items() if word is None)
             ways = (([group], (), NAMES - 1), (homes[:1], edits, NAMES))
             swapped = [
                 _SwappedItem(done, self._renamed(item, partners, drawn, of), *drawn[0][:2])
                 for groups, of, count in ways
                 for drawn in self._sets(groups, count, list(names), of_name, random)
             ]
-        if not any(one.group != group for one in swapped):
+        if not any(swap.group != group for swap in swapped):
             self.unpaired.add(group)
             return
-        own = next(iter(names), match.entity)
-        self._own.append(self._observed(done, done, group, own, own=True))
+        entity = next(iter(names), match.entity)
+        self._own.append(self._observed(done, done, group, entity, own=True))
         self._swapped += swapped
 
     def _sets(
@@ -168,9 +170,9 @@ class SwapCheck:
         """Up to `count` sets of replacements, each with one for every one of `names`."""
         size = len(names)
         drawn = [
-            one
-            for one in self._drawn(groups, count * size, match, random, set(names))
-            if self._lexicons[one[0]].is_name(one[1])
+            replacement
+            for replacement in self._drawn(groups, count * size, match, random, set(names))
+            if self._lexicons[replacement[0]].is_name(replacement[1])
         ]
         for start in range(0, len(drawn) - size + 1, size):
             yield drawn[start : start + size]
@@ -183,11 +185,13 @@ class SwapCheck:
         edits: Sequence[Edit],
     ) -> Item:
         """The item with these edits, and with what was drawn for each name without a partner."""
-        names = dict.fromkeys(one.entity for one, word in partners.items() if word is None)
+        names = dict.fromkeys(place.entity for place, word in partners.items() if word is None)
         changed = list(edits)
         for name, (group, _, terms) in zip(names, drawn, strict=True):
-            own = [one for one, word in partners.items() if word is None and one.entity == name]
-            changed += _swaps(own, terms, self._lexicons[group])
+            places = [
+                place for place, word in partners.items() if word is None and place.entity == name
+            ]
+            changed += _swaps(places, terms, self._lexicons[group])
         return edited_item(item, changed)
 
     def replacement(self, group: str, surface: str, random: np.random.Generator) -> str | None:
@@ -201,7 +205,7 @@ class SwapCheck:
     @property
     def items(self) -> list[Item]:
         """The texts to be answered, in the order in which `observations` takes them."""
-        return [one.item for one in self._swapped]
+        return [swap.item for swap in self._swapped]
 
     def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
         """What was answered, to the texts as they came and to `items`; a failure is left out."""
@@ -230,7 +234,7 @@ class SwapCheck:
 
         A name is replaced by a name, where the lexicon has words of small letters, too.
         """
-        own = self._lexicons[match.group].entities if groups != [match.group] else {}
+        shared = self._lexicons[match.group].entities if groups != [match.group] else {}
         is_name = not match.surface.islower()
         taken = {match.entity, *others}
         for _ in range(count):
@@ -239,7 +243,9 @@ class SwapCheck:
                 names = [
                     name
                     for name in lexicon.usual
-                    if name not in taken and name not in own and lexicon.fits(name, match.surface)
+                    if name not in taken
+                    and name not in shared
+                    and lexicon.fits(name, match.surface)
                 ]
                 if is_name:
                     names = [name for name in names if lexicon.is_name(name)] or names
@@ -288,10 +294,10 @@ class _Lexicon:
     """The names of one group, with the form of what they replace (capitals, plural)."""
 
     def __init__(self, group: EntityGroup, counts: Mapping[str, int]) -> None:
-        found: dict[str, list[str]] = {}
+        by_entity: dict[str, list[str]] = {}
         for term in group.terms:
-            found.setdefault(group.entities.get(term, term), []).append(term)
-        self.entities = {name: tuple(terms) for name, terms in found.items()}
+            by_entity.setdefault(group.entities.get(term, term), []).append(term)
+        self.entities = {name: tuple(terms) for name, terms in by_entity.items()}
         mentioned = [name for name in self.entities if counts.get(name)]
         self.usual = sorted(mentioned if len(mentioned) >= _ENOUGH else self.entities)
         self.terms = terms = {term.lower() for term in group.terms}
@@ -328,7 +334,9 @@ def edited_item(item: Item, edits: Iterable[Edit]) -> Item:
 def _swaps(matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> Iterator[Edit]:
     """Edits that replace every match by a term, in the capitals of the match."""
     for match in matches:
-        term = next((one for one in terms if lexicon.agrees(one, match.surface)), terms[0])
+        term = next(
+            (candidate for candidate in terms if lexicon.agrees(candidate, match.surface)), terms[0]
+        )
         yield match.start, match.end, _with_case_of(match.surface, term)
 
 
@@ -368,15 +376,15 @@ class AblationCheck:
         item = done.item
         if item is None or item.text is None:
             return
-        own = tuple(one for one in matches if one.entity == match.entity)
-        left = item_without(item, own)
+        same = tuple(other for other in matches if other.entity == match.entity)
+        left = item_without(item, same)
         if any(letter.isalnum() for letter in left.content):
-            self._ablated.append(_AblatedItem(done, own, left))
+            self._ablated.append(_AblatedItem(done, same, left))
 
     @property
     def items(self) -> list[Item]:
         """The texts without the mention, in the order in which `compared` takes their ends."""
-        return [one.item for one in self._ablated]
+        return [ablated.item for ablated in self._ablated]
 
     def compared(self, ends: Sequence[Explained]) -> Iterator[MentionAblation]:
         """The change by each ablation; `ends` are those of `items`."""
@@ -390,8 +398,8 @@ class AblationCheck:
         before = ablated.done.outcome
         for attribution in ablated.done.attributions:
             relevances: dict[str, float] = {}
-            for one in mentions_of(attribution, ablated.matches):
-                relevances[one.group] = relevances.get(one.group, 0.0) + one.relevance
+            for mention in mentions_of(attribution, ablated.matches):
+                relevances[mention.group] = relevances.get(mention.group, 0.0) + mention.relevance
             change = attribution.logit - self._explained(attribution, np.asarray(logits))
             for group, relevance in relevances.items():
                 yield MentionAblation(
@@ -477,36 +485,38 @@ class CandidateCheck:
         if item is None or item.text is None or done.outcome is None:
             return
         groups = {match.group for match in matches}
-        found = pieces(item.text)
-        keys = {piece.key for piece in found}
+        read = pieces(item.text)
+        keys = {piece.key for piece in read}
         for number, candidate in enumerate(self._check.candidates):
             if candidate.word not in keys or not (candidate.entity or candidate.group in groups):
                 continue
             seed = self._check.seed + _SEED + number
             if row_number(item.index, seed) >= candidate.share * 2**64:
                 continue
-            changed = self._changed(item, candidate, found)
+            changed = self._changed(item, candidate, read)
             if changed is not None and any(letter.isalnum() for letter in changed.content):
                 self._tried.append(_TriedItem(done, changed, candidate))
 
-    def _changed(self, item: Item, candidate: CandidateWord, found: Sequence[Piece]) -> Item | None:
+    def _changed(self, item: Item, candidate: CandidateWord, read: Sequence[Piece]) -> Item | None:
         """The item with other words in the candidate's places, or without it; None: it has none."""
         text, word = item.content, candidate.word
         if candidate.entity:
-            places = [one for one in found if one.key == word and 0 in one.capitals]
+            places = [piece for piece in read if piece.key == word and 0 in piece.capitals]
             random = generator("candidate", self._check.seed, item.id)
             surface = text[places[0].start : places[0].end] if places else ""
             name = self._swaps.replacement(candidate.group, surface, random)
             edits = [(place.start, place.end, name) for place in places if name is not None]
             return edited_item(item, edits) if edits else None
-        places = [one for one in found if is_candidate(one, word)]
+        places = [piece for piece in read if is_candidate(piece, word)]
         spans = [
             (place, self._partners.partner(text[place.start : place.end], text[place.end :]))
             for place in places
         ]
         if not spans:
             return None
-        edits = [(one.start, one.end, partner) for one, partner in spans if partner is not None]
+        edits = [
+            (place.start, place.end, partner) for place, partner in spans if partner is not None
+        ]
         if edits:
             return edited_item(item, edits)
         stop = word in TITLES
@@ -515,7 +525,7 @@ class CandidateCheck:
     @property
     def items(self) -> list[Item]:
         """The texts to be answered, in the order in which `observations` takes their ends."""
-        return [one.item for one in self._tried]
+        return [tried.item for tried in self._tried]
 
     def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
         """What was answered, to the texts as they came and to `items`; a failure is left out."""

@@ -90,9 +90,9 @@ def region_pixels(region: Annotation, height: int, width: int) -> Inside:
 
 def filled(picture: Pixels, inside: Inside) -> Pixels:
     """The picture with its mean colour where `inside`."""
-    found = picture.copy()
-    found[inside] = _mean(picture)
-    return found
+    copy = picture.copy()
+    copy[inside] = _mean(picture)
+    return copy
 
 
 def blurred(picture: Pixels, inside: Inside) -> Pixels:
@@ -144,9 +144,9 @@ def _within(picture: Pixels, inside: Inside, change: Callable[[Pixels, Inside], 
         new = np.asarray(cv2.resize(done, (width, height), interpolation=cv2.INTER_LINEAR))
     else:
         new = change(pixels, where)
-    found = picture.copy()
-    found[part][where] = new[where]
-    return found
+    copy = picture.copy()
+    copy[part][where] = new[where]
+    return copy
 
 
 def _around(inside: Inside) -> tuple[slice, slice]:
@@ -201,16 +201,20 @@ class RegionCheck:
             return  # nothing to open a picture for
         features = done.attributions[0].features
         if isinstance(item.content, Mapping) and not isinstance(features, PatchGrid):
-            usable = [(n, one) for n, one in marked if leaves_nodes(item.content, one.nodes)]
+            usable = [
+                (n, region) for n, region in marked if leaves_nodes(item.content, region.nodes)
+            ]
         elif isinstance(features, PatchGrid) and isinstance(item.content, _PICTURES):
             height, width = _sides(item.content)
-            usable = [(n, one) for n, one in marked if _hides(one, features, height, width)]
+            usable = [
+                (n, region) for n, region in marked if _hides(region, features, height, width)
+            ]
         else:
             return
         if len(usable) > MOST:
             chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
             usable = [usable[place] for place in sorted(chosen)]
-        self._hidden_items += [_HiddenItem(done, item, place, one) for place, one in usable]
+        self._hidden_items += [_HiddenItem(done, item, place, region) for place, region in usable]
 
     @property
     def items(self) -> Iterator[Item]:
@@ -234,11 +238,11 @@ class RegionCheck:
         outcomes = (end.outcome for end in ends)
         for hidden_item in self._hidden_items:
             ways = NODE_WAYS if isinstance(hidden_item.item.content, Mapping) else WAYS
-            found = [one for one in islice(outcomes, len(ways)) if one is not None]
-            if len(found) == len(ways):
-                yield self._observed(hidden_item, found)
+            answered = [outcome for outcome in islice(outcomes, len(ways)) if outcome is not None]
+            if len(answered) == len(ways):
+                yield self._observed(hidden_item, answered)
 
-    def _observed(self, hidden: _HiddenItem, found: list[ItemOutcome]) -> HiddenRegion:
+    def _observed(self, hidden: _HiddenItem, answered: list[ItemOutcome]) -> HiddenRegion:
         item, region, before = hidden.item, hidden.region, hidden.done.outcome
         assert before is not None  # it was explained
         return HiddenRegion(
@@ -250,8 +254,8 @@ class RegionCheck:
             slice=str(item.meta.get(self._slice, "")) if self._slice else "",
             predicted=before.predicted,
             log_odds=self._log_odds(before),
-            without=tuple(one.predicted for one in found),
-            hidden=tuple(self._log_odds(one) for one in found),
+            without=tuple(outcome.predicted for outcome in answered),
+            hidden=tuple(self._log_odds(outcome) for outcome in answered),
         )
 
     def _log_odds(self, outcome: ItemOutcome) -> tuple[float, ...]:

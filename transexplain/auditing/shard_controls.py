@@ -43,10 +43,10 @@ def explained_pairs(
     The classes are those that were explained before, whatever is predicted now. A failure has no
     pairs. Raises as `explain_items`.
     """
-    wanted = [
+    targets = [
         (item, tuple(dict.fromkeys(map(same_class, done.attributions)))) for done, item in sampled
     ]
-    ends = explain_again(model, request, wanted, observer=observer, alone=alone)
+    ends = explain_again(model, request, targets, observer=observer, alone=alone)
     return [_pairs(done, end) for (done, _), end in zip(sampled, ends, strict=True)]
 
 
@@ -59,7 +59,7 @@ def _pairs(done: Explained, end: Explained) -> list[AttributionPair]:
         (attribution, (same_class(attribution), attribution.class_name))
         for attribution in done.attributions
     )
-    return [(one, after[key]) for one, key in keys if key in after]
+    return [(attribution, after[key]) for attribution, key in keys if key in after]
 
 
 def with_attributions(done: Explained, pairs: Sequence[AttributionPair]) -> Explained:
@@ -174,9 +174,9 @@ class ExactMethodCheck:
         _, cheap = self._mention_counter.of(done, ShardAggregate())
         _, exact = self._mention_counter.of(with_attributions(done, pairs), ShardAggregate())
         together: dict[tuple[str, ...], list[tuple[Mention, Mention]]] = {}
-        for one, other in zip(cheap, exact, strict=True):
-            key = one.target, one.class_name, one.group, one.entity
-            together.setdefault(key, []).append((one, other))
+        for mention, other in zip(cheap, exact, strict=True):
+            key = mention.target, mention.class_name, mention.group, mention.entity
+            together.setdefault(key, []).append((mention, other))
         for both in together.values():
             first = both[0][0]
             stratum = self._mention_counter.stratum(first, done.outcome)
@@ -186,7 +186,7 @@ class ExactMethodCheck:
                 group=first.group,
                 entity=first.entity,
                 mentions=len(both),
-                cheap=sum(one.relevance for one, _ in both),
+                cheap=sum(mention.relevance for mention, _ in both),
                 exact=sum(other.relevance for _, other in both),
             )
 

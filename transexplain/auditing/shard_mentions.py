@@ -62,22 +62,24 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
             if end > start:
                 spans.append((start, end, word))
     places, sizes = Overlaps(span[:2] for span in spans), sorted(map(abs, sums.values()))
-    found: list[float | None] = []
+    ranks: list[float | None] = []
     for mention in mentions:
-        own = {spans[place][2] for place in places.of(mention.start, mention.end)}
-        found.append(_middle_rank(abs(mention.relevance), sizes, [abs(sums[word]) for word in own]))
-    return found
+        inside = {spans[place][2] for place in places.of(mention.start, mention.end)}
+        ranks.append(
+            _middle_rank(abs(mention.relevance), sizes, [abs(sums[word]) for word in inside])
+        )
+    return ranks
 
 
-def _middle_rank(size: float, every: Sequence[float], own: Sequence[float]) -> float | None:
+def _middle_rank(size: float, every: Sequence[float], words: Sequence[float]) -> float | None:
     """Of a size among `every` (ascending), those of its `own` words left out."""
-    others = len(every) - len(own)
+    others = len(every) - len(words)
     if not others:
         return None
     below = bisect_left(every, size)
     same = bisect_right(every, size) - below
-    below -= sum(one < size for one in own)
-    return (below + 0.5 * (same - own.count(size))) / others
+    below -= sum(word < size for word in words)
+    return (below + 0.5 * (same - words.count(size))) / others
 
 
 class MentionCounter:
@@ -99,10 +101,10 @@ class MentionCounter:
 
         It reads the texts of all of them together, for the `of` of each that comes next.
         """
-        errors = self._finder.read([self._text_of(one)[0] for one in many])
+        errors = self._finder.read([self._text_of(end)[0] for end in many])
         return [
-            one if error is None else _failed(one, error)
-            for one, error in zip(many, errors, strict=True)
+            end if error is None else _failed(end, error)
+            for end, error in zip(many, errors, strict=True)
         ]
 
     def of(
@@ -114,18 +116,20 @@ class MentionCounter:
             return (), []
         marked = done.item.annotations if done.item else ()
         text, second_at = self._text_of(done)
-        found = self._finder.find(text, marked, outcome.meta, second_at)
+        entities = self._finder.find(text, marked, outcome.meta, second_at)
         if not attributions:  # no label is predicted, which is an answer too
             groups = self._finder.groups_in(text, marked, outcome.meta, second_at)
-            self._count_answers(done, outcome, groups, found.matches, found.matches, aggregate)
+            self._count_answers(
+                done, outcome, groups, entities.matches, entities.matches, aggregate
+            )
             return (), []
-        if found.dropped:
-            aggregate.add_dropped((one.group, one.entity) for one in found.dropped)
+        if entities.dropped:
+            aggregate.add_dropped((match.group, match.entity) for match in entities.dropped)
         mentions: list[Mention] = []
         for number, attribution in enumerate(attributions):
-            present = self._finder.mentions(attribution, found, _regions(attribution, marked))
+            present = self._finder.mentions(attribution, entities, _regions(attribution, marked))
             if self._tagging:  # of each label the names that it is of
-                present = [one for one in present if _is_explained(attribution, one)]
+                present = [mention for mention in present if _is_explained(attribution, mention)]
             if present:
                 magnitude = float(np.abs(attribution.relevance).sum())
                 ranks = ranks_in_item(attribution, present)
@@ -137,9 +141,9 @@ class MentionCounter:
                     self._count_spellings(present, aggregate)
                 mentions += present
         groups = {mention.group for mention in mentions}
-        self._count_answers(done, outcome, groups, mentions, found.matches, aggregate)
-        self._count_second(done, outcome, aggregate, found.recognised)
-        return found.matches, mentions
+        self._count_answers(done, outcome, groups, mentions, entities.matches, aggregate)
+        self._count_second(done, outcome, aggregate, entities.recognised)
+        return entities.matches, mentions
 
     def _count_spellings(self, mentions: Sequence[Mention], aggregate: ShardAggregate) -> None:
         for mention in mentions:
@@ -172,9 +176,9 @@ class MentionCounter:
         Of a model that labels tokens the answers to its entities, by the groups that each names.
         """
         slice_ = str(outcome.meta.get(self._slice, "")) if self._slice else ""
-        template, own = done.item.template if done.item else "", _cluster_of(done)
+        template, name = done.item.template if done.item else "", _cluster_of(done)
         # a template and a cluster may have the same name
-        cluster = f"cluster {own}" if own else f"template {template}" if template else ""
+        cluster = f"cluster {name}" if name else f"template {template}" if template else ""
         aggregate.gaps.add(done.attributions, groups)
         listed = {
             (match.group, match.entity) for match in matches
@@ -191,8 +195,8 @@ class MentionCounter:
         for answer, of in counted:
             aggregate.outcomes.add(
                 answer,
-                {*groups, *(one.group for one in of)},
-                names=[(one.group, one.entity) for one in of] if self._sampled else (),
+                {*groups, *(match.group for match in of)},
+                names=[(match.group, match.entity) for match in of] if self._sampled else (),
                 answers=self._answers,
                 slice_=slice_,
                 cluster=cluster,
@@ -200,7 +204,7 @@ class MentionCounter:
             )
         if template and self._answers and (len(outcome.logits) > 1 or self._generates):
             aggregate.checked.observations += self._observations(
-                outcome, mentions, (template, own, slice_)
+                outcome, mentions, (template, name, slice_)
             )
 
     def _observations(
@@ -282,21 +286,21 @@ def _entity_answers(
                 named(match),
             )
         return
-    found = {(entity.start, entity.end): entity.type for entity in done.entities}
-    given = {(one.start, one.end): one for one in done.given}
-    for place, span in given.items():
-        kind = label_set([found[place]] if place in found else [])
+    types = {(entity.start, entity.end): entity.type for entity in done.entities}
+    labelled = {(span.start, span.end): span for span in done.given}
+    for place, span in labelled.items():
+        kind = label_set([types[place]] if place in types else [])
         yield replace(outcome, label=span.type, predicted=kind, logits=()), named(span)
     for span in done.entities:
-        if (span.start, span.end) not in given:
+        if (span.start, span.end) not in labelled:
             yield (
                 replace(outcome, label=label_set(()), predicted=span.type, logits=()),
                 named(span),
             )
 
 
-def _overlap(one: TaggedSpan | Match, other: TaggedSpan | Match) -> bool:
-    return one.start < other.end and other.start < one.end
+def _overlap(span: TaggedSpan | Match, other: TaggedSpan | Match) -> bool:
+    return span.start < other.end and other.start < span.end
 
 
 def _is_explained(attribution: Attribution, mention: Mention) -> bool:
@@ -304,7 +308,7 @@ def _is_explained(attribution: Attribution, mention: Mention) -> bool:
     tokens = attribution.features
     assert not isinstance(tokens, PatchGrid)
     places = [tokens[place] for place in attribution.positions]
-    return any(one.start < mention.end and mention.start < one.end for one in places)
+    return any(token.start < mention.end and mention.start < token.end for token in places)
 
 
 def _failed(done: Explained, error: ItemError) -> Explained:
@@ -324,10 +328,15 @@ def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Reg
     grid = attribution.features
     if not isinstance(grid, PatchGrid):
         nodes = Tokens.of(grid).words
-        inside = ((one, np.isin(nodes, one.nodes)) for one in marked if one.nodes)
-        return [(one, np.asarray(of, dtype=np.float64)) for one, of in inside]
+        inside = ((region, np.isin(nodes, region.nodes)) for region in marked if region.nodes)
+        return [(region, np.asarray(of, dtype=np.float64)) for region, of in inside]
     return [
-        (one, Marked.of(Evidence(boxes=(one.box,) if one.box else (), mask=one.mask)).share(grid))
-        for one in marked
-        if one.box is not None or one.mask is not None
+        (
+            region,
+            Marked.of(Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)).share(
+                grid
+            ),
+        )
+        for region in marked
+        if region.box is not None or region.mask is not None
     ]

@@ -54,13 +54,13 @@ class TextKey:
                 f"store_text is hashed, but {TEXT_KEY} is not set; set it, or {TEXT_KEY}_FILE, to "
                 f"a random secret of at least {_FEWEST} bytes, the same for every worker"
             )
-        given = text.encode("utf-8", "surrogateescape")
-        if len(given) < _FEWEST:
+        raw = text.encode("utf-8", "surrogateescape")
+        if len(raw) < _FEWEST:
             raise ConfigurationError(
-                f"{TEXT_KEY} has {len(given)} bytes; it must have at least {_FEWEST}. "
+                f"{TEXT_KEY} has {len(raw)} bytes; it must have at least {_FEWEST}. "
                 "`openssl rand -hex 32` makes one"
             )
-        key = cls(given)
+        key = cls(raw)
         if fingerprint and not hmac.compare_digest(key.fingerprint, fingerprint):
             raise ConfigurationError(
                 f"{TEXT_KEY} is not the key of this run: its fingerprint is {key.fingerprint}, "
@@ -92,22 +92,22 @@ _WORD = re.compile(r"\w+")
 
 def widened(text: str, spans: Iterable[Span]) -> tuple[Span, ...]:
     """The spans with the words that they touch, joined where they meet, without empty ones."""
-    given = [span for span in joined(spans) if span[0] < span[1]]
-    if not given:
+    touched = [span for span in joined(spans) if span[0] < span[1]]
+    if not touched:
         return ()
     words = [match.span() for match in _WORD.finditer(text)]
-    return tuple(joined((*given, *(word for word in words if covered(word, given)))))
+    return tuple(joined((*touched, *(word for word in words if covered(word, touched)))))
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
     """Spans in order, those that overlap or meet made one."""
-    found: list[Span] = []
+    spans_joined: list[Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if spans_joined and start <= spans_joined[-1][1]:
+            spans_joined[-1] = (spans_joined[-1][0], max(spans_joined[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            spans_joined.append((start, end))
+    return spans_joined
 
 
 def covered(place: Span, spans: Sequence[Span]) -> bool:
@@ -131,12 +131,12 @@ def blanked(text: str, spans: Iterable[Span], blank: str) -> str:
 
 def word_ranges(tokens: Iterable[Token]) -> Iterator[Span]:
     """Where each word of the model's begins and ends."""
-    found: dict[int, Span] = {}
+    ranges: dict[int, Span] = {}
     for token in tokens:
         if token.word is not None:
-            start, end = found.get(token.word, (token.start, token.end))
-            found[token.word] = (min(start, token.start), max(end, token.end))
-    yield from found.values()
+            start, end = ranges.get(token.word, (token.start, token.end))
+            ranges[token.word] = (min(start, token.start), max(end, token.end))
+    yield from ranges.values()
 
 
 BLANK = "\N{FULL BLOCK}"
@@ -248,17 +248,17 @@ class Blanked:
 
     def read(self, item_id: str, text: str) -> None:
         """Call the hook with an item's text; raises as `spans_by`."""
-        if found := widened(text, spans_by(self.hook, text)):
-            self.spans[item_id] = found
-            self.hidden[item_id] = {text[start:end].lower() for start, end in found}
+        if spans := widened(text, spans_by(self.hook, text)):
+            self.spans[item_id] = spans
+            self.hidden[item_id] = {text[start:end].lower() for start, end in spans}
 
     def place(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> None:
         """Widen what is blanked of an item to the words that the model read."""
-        found = self.spans.get(item_id)
-        if found and text is not None:
-            ranges = [range_ for range_ in word_ranges(tokens) if covered(range_, found)]
-            self.spans[item_id] = found = widened(text, (*found, *ranges))
-            self.hidden[item_id] |= {text[start:end].lower() for start, end in found}
+        spans = self.spans.get(item_id)
+        if spans and text is not None:
+            ranges = [range_ for range_ in word_ranges(tokens) if covered(range_, spans)]
+            self.spans[item_id] = spans = widened(text, (*spans, *ranges))
+            self.hidden[item_id] |= {text[start:end].lower() for start, end in spans}
 
     def text(self, item_id: str, text: str | None) -> str | None:
         """The text with blanks, as long as it was."""
@@ -296,7 +296,7 @@ class Blanked:
     def words(self, item_id: str, words: Sequence[str]) -> list[str | None]:
         """Those that are in nothing that is blanked."""
         hidden = self.hidden.get(item_id, ())
-        return [None if any(word in one for one in hidden) else word for word in words]
+        return [None if any(word in part for part in hidden) else word for word in words]
 
     def _string(self, text: str) -> str:
         try:
@@ -315,13 +315,13 @@ def _words_once(text: str | None, tokens: Sequence[Token]) -> Iterator[str | Non
         start = starts.setdefault(token.word, token.start)
         pieces = whole.get(token.word, "") + token.text
         whole[token.word] = pieces if text is None else text[start : token.end]
-    given: set[int] = set()
+    seen: set[int] = set()
     for token in tokens:
         if token.word is None:
             yield token.text
         else:
-            yield None if token.word in given else whole[token.word]
-            given.add(token.word)
+            yield None if token.word in seen else whole[token.word]
+            seen.add(token.word)
 
 
 Rename = Callable[[str], str]
@@ -355,21 +355,21 @@ def without_texts(
     ]
     if texts and outcomes:
         counted.add(outcomes[0], texts)
-    found = {**aggregate, "words": counted.to_json()["words"]}
+    content = {**aggregate, "words": counted.to_json()["words"]}
     if not marked:
-        return found
-    renamed: dict[str, Any] = _renamed(found, marked, rename)
+        return content
+    renamed: dict[str, Any] = _renamed(content, marked, rename)
     return renamed
 
 
 def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
     if isinstance(value, list):
-        return [_renamed(one, marked, rename) for one in value]
+        return [_renamed(entry, marked, rename) for entry in value]
     if not isinstance(value, Mapping):
         return value
     if "stratum" in value:
         return EntityTotals.from_json([value]).renamed(marked, rename).to_json()[0]
-    changed = {key: _renamed(one, marked, rename) for key, one in value.items()}
+    changed = {key: _renamed(entry, marked, rename) for key, entry in value.items()}
     for group, entity in _NAMED:
         if changed.get(group) in marked and entity in changed:
             changed[entity] = rename(changed[entity])
@@ -413,12 +413,12 @@ class Guard:
     marked: frozenset[str]  #: groups whose entities are named by the data
     name: str  #: of the redaction hook
 
-    def read(self, given: Iterable[Any]) -> Iterator[Any]:
+    def read(self, stream: Iterable[Any]) -> Iterator[Any]:
         """The items of a shard; one that the hook fails on is no longer an item but a failure."""
-        for one in given:
-            item = one if isinstance(one, Item) else getattr(one, "item", None)
+        for entry in stream:
+            item = entry if isinstance(entry, Item) else getattr(entry, "item", None)
             failure = self._unread(item) if isinstance(item, Item) else None
-            yield one if failure is None else failure
+            yield entry if failure is None else failure
 
     def storable(self, result: ShardResult) -> ShardResult:
         """The result as it may be stored."""
@@ -484,8 +484,8 @@ class Guard:
             features = attribution.features
             if not isinstance(features, PatchGrid):
                 if last is None or last[0] != attribution.item_id or last[1] is not features:
-                    made = self.blind.tokens(attribution.item_id, attribution.text, features)
-                    last = (attribution.item_id, features, made)
+                    tokens = self.blind.tokens(attribution.item_id, attribution.text, features)
+                    last = (attribution.item_id, features, tokens)
                 yield replace(
                     attribution,
                     features=last[2],
@@ -516,24 +516,24 @@ class Guard:
 
     def _detail(self, item_id: str, detail: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers, the class, and the words as they may be stored; nothing that is unknown here."""
-        found: dict[str, Any] = {
+        stored: dict[str, Any] = {
             key: value
             for key, value in detail.items()
             if _is_number(value) or (key not in _OF_WORDS and _are_numbers(value))
         }
         drawn = detail.get(_DRAWS, ())
-        if drawn and all(isinstance(one, Mapping) for one in drawn):
-            found[_DRAWS] = [self._detail(item_id, one) for one in drawn]
+        if drawn and all(isinstance(draw, Mapping) for draw in drawn):
+            stored[_DRAWS] = [self._detail(item_id, draw) for draw in drawn]
         if _CLASS in detail:
-            found[_CLASS] = detail[_CLASS]
+            stored[_CLASS] = detail[_CLASS]
         if _WORDS in detail:
             words = self.blind.words(item_id, detail[_WORDS])
             known = [place for place, word in enumerate(words) if word is not None]
-            found[_WORDS] = [words[place] for place in known]
-            for key in (one for one in _OF_WORDS if one in detail):
+            stored[_WORDS] = [words[place] for place in known]
+            for key in (name for name in _OF_WORDS if name in detail):
                 amounts = self._amounts(key, detail[key])
-                found[key] = [amounts[place] for place in known if place < len(amounts)]
-        return found
+                stored[key] = [amounts[place] for place in known if place < len(amounts)]
+        return stored
 
     def _amounts(self, key: str, amounts: Sequence[float]) -> Sequence[float]:
         """Numbers of words as they may be stored: a rarity in full would name a hashed word."""

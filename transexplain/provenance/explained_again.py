@@ -43,7 +43,7 @@ _FOUND = ("predicted", "class:")
 class Tie:
     """A stored answer that is as likely as the new one."""
 
-    made: Explained | None  #: the item explained for it; None: it is not stored which one it is
+    repeat: Explained | None  #: the item explained for it; None: it is not stored which one it is
 
 
 def tied_answer(
@@ -52,7 +52,7 @@ def tied_answer(
     tolerance: float,
     outcome: ItemOutcome,
     stored: Sequence[Attribution],
-    made: Explained,
+    repeat: Explained,
 ) -> Tie | None:
     """The tie of a stored answer and the one that was found again.
 
@@ -64,13 +64,13 @@ def tied_answer(
         tolerance: largest difference of equal logits, as a share of their scale.
         outcome: as it is stored.
         stored: the explanations of the item.
-        made: the item explained again.
+        repeat: the item explained again.
     """
-    item, request = made.item, Request.from_plan(plan)
-    if item is None or made.outcome is None:
+    item, request = repeat.item, Request.from_plan(plan)
+    if item is None or repeat.outcome is None:
         return None
     if plan.model.head == "span":
-        return _tied_span(model, request, tolerance, item, stored, made)
+        return _tied_span(model, request, tolerance, item, stored, repeat)
     if plan.model.head == GENERATED:
         kept = "".join(outcome.texts[1:]) if stored_as_written(plan) else None
         return _tied_words(model, request, tolerance, item, kept)
@@ -89,15 +89,15 @@ def _tied_span(
     tolerance: float,
     item: Item,
     stored: Sequence[Attribution],
-    made: Explained,
+    repeat: Explained,
 ) -> Tie | None:
-    before, now = _span(stored), _span(made.attributions)
+    before, now = _span(stored), _span(repeat.attributions)
     if before is None or before == now:
         return None
     pinned = replace(
         request, pinned={item.id: TaggedSpan(start=before[0], end=before[1], type=ANSWER)}
     )
-    sums = [_sum(model, one, item) for one in (request, pinned)]
+    sums = [_sum(model, part, item) for part in (request, pinned)]
     if None in sums:
         return None
     best, other = (total for total in sums if total is not None)
@@ -109,18 +109,18 @@ def _tied_span(
 
 def _span(attributions: Sequence[Attribution]) -> tuple[int, int] | None:
     """The characters of the answer that was found, by what is explained of it."""
-    found = (
+    places = (
         explained_characters(attribution.notes)
         for attribution in attributions
         if attribution.target.startswith(_FOUND)
     )
-    return next((one for one in found if one is not None), None)
+    return next((place for place in places if place is not None), None)
 
 
 def _sum(model: LoadedModel, request: Request, item: Item) -> float | None:
     """The sum of both logits of an answer; None where it cannot be explained."""
-    (one,) = explain_again(model, request, [(item, ("predicted",))], observer=Silent())
-    return one.attributions[0].logit if one.attributions else None
+    (end,) = explain_again(model, request, [(item, ("predicted",))], observer=Silent())
+    return end.attributions[0].logit if end.attributions else None
 
 
 class AnswersNearby(Protocol):
@@ -139,8 +139,8 @@ def _tied_words(
     if answer == now:
         return None
     try:
-        own, nearest = encoder.said_nearby(prompt, now, 2 * tolerance)
-        if own != now:  # the data give the answer, and nothing was generated
+        said, nearest = encoder.said_nearby(prompt, now, 2 * tolerance)
+        if said != now:  # the data give the answer, and nothing was generated
             return None
         if answer is None:
             return Tie(None) if nearest <= 2 * tolerance else None
@@ -149,8 +149,8 @@ def _tied_words(
     except ItemError:
         return None
     content, second_at = joined(prompt, answer)
-    given = replace(item, content=content, second_at=second_at)
-    (again,) = explain_again(model, request, [(given, None)], observer=Silent())
+    other = replace(item, content=content, second_at=second_at)
+    (again,) = explain_again(model, request, [(other, None)], observer=Silent())
     return Tie(again)
 
 
@@ -171,7 +171,7 @@ class Largest:
 def differences(
     outcome: ItemOutcome,
     stored: Sequence[Attribution],
-    made: Explained,
+    repeat: Explained,
     tolerance: float,
     largest: Largest,
     floors: Sequence[float] | None = None,
@@ -185,29 +185,29 @@ def differences(
     those that are within the tolerance, too. `floors` (C,) are those of a model of several labels.
     `said`: texts end with answers that the model generates, and are stored as they are.
     """
-    if made.outcome is None:
-        reason = made.failure.message if made.failure else "nothing came back"
+    if repeat.outcome is None:
+        reason = repeat.failure.message if repeat.failure else "nothing came back"
         yield f"cannot be explained again: {reason}"
         return
     if said:
-        yield from _other_answer(outcome.texts, made.outcome.texts)
+        yield from _other_answer(outcome.texts, repeat.outcome.texts)
     scale = max(1.0, *map(abs, outcome.logits)) if outcome.logits else 1.0
-    if len(outcome.logits) != len(made.outcome.logits):
-        yield f"{len(made.outcome.logits)} logits, stored {len(outcome.logits)}"
+    if len(outcome.logits) != len(repeat.outcome.logits):
+        yield f"{len(repeat.outcome.logits)} logits, stored {len(outcome.logits)}"
         return
-    pairs = zip(outcome.logits, made.outcome.logits, strict=True)
-    far = max((abs(one - other) / scale for one, other in pairs), default=0.0)
+    pairs = zip(outcome.logits, repeat.outcome.logits, strict=True)
+    far = max((abs(before - other) / scale for before, other in pairs), default=0.0)
     largest.logit = max(largest.logit, far)
     if far > tolerance:
         yield f"logits differ by {far:.2g} of their scale"
     tied = _tied(outcome, tolerance * scale, floors)
-    moved = made.outcome.predicted != outcome.predicted
+    moved = repeat.outcome.predicted != outcome.predicted
     if moved and not tied:
-        yield f"predicted {made.outcome.predicted!r}, stored {outcome.predicted!r}"
+        yield f"predicted {repeat.outcome.predicted!r}, stored {outcome.predicted!r}"
     again = {
-        (attribution.target, attribution.rank): attribution for attribution in made.attributions
+        (attribution.target, attribution.rank): attribution for attribution in repeat.attributions
     }
-    kept = {(one.target, one.rank): one for one in stored}
+    kept = {(attribution.target, attribution.rank): attribution for attribution in stored}
     if again.keys() != kept.keys() and (floors is None or not tied):
         yield f"{len(again)} attributions, stored {len(kept)}"
     swapped = moved and tied
@@ -219,9 +219,9 @@ def differences(
     largest.ties += swapped
 
 
-def _other_answer(stored: tuple[str, ...], made: tuple[str, ...]) -> Iterator[str]:
-    if stored != made:
-        then, now = ("".join(one[1:]) for one in (stored, made))
+def _other_answer(stored: tuple[str, ...], repeat: tuple[str, ...]) -> Iterator[str]:
+    if stored != repeat:
+        then, now = ("".join(texts[1:]) for texts in (stored, repeat))
         yield f"answers {now!r:.80}, stored {then!r:.80}"
 
 
@@ -237,39 +237,39 @@ def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> 
     return len(best) == 2 and best[1] - best[0] <= 2 * room
 
 
-def _swapped(outcome: ItemOutcome, stored: Attribution, made: Attribution, room: float) -> bool:
+def _swapped(outcome: ItemOutcome, stored: Attribution, repeat: Attribution, room: float) -> bool:
     """Whether another class was explained because the two are so near that either may be."""
     if not stored.target.startswith(_BY_LOGIT):
         return False
-    one, other = stored.class_index, made.class_index
-    if one is None or other is None or one == other:
+    first, other = stored.class_index, repeat.class_index
+    if first is None or other is None or first == other:
         return False
-    return abs(outcome.logits[one] - outcome.logits[other]) <= 2 * room
+    return abs(outcome.logits[first] - outcome.logits[other]) <= 2 * room
 
 
 def _far(
-    stored: Attribution, made: Attribution, tolerance: float, largest: Largest
+    stored: Attribution, repeat: Attribution, tolerance: float, largest: Largest
 ) -> Iterator[str]:
     what = f"target {stored.target!r}"
-    if stored.class_name != made.class_name or stored.relevance.shape != made.relevance.shape:
+    if stored.class_name != repeat.class_name or stored.relevance.shape != repeat.relevance.shape:
         yield (
-            f"{what} is of class {made.class_name!r} over {made.relevance.size} positions, stored "
-            f"{stored.class_name!r} over {stored.relevance.size}"
+            f"{what} is of class {repeat.class_name!r} over {repeat.relevance.size} positions, "
+            f"stored {stored.class_name!r} over {stored.relevance.size}"
         )
         return
-    one, other = (np.asarray(x.relevance, dtype=np.float64).ravel() for x in (stored, made))
+    before, other = (np.asarray(x.relevance, dtype=np.float64).ravel() for x in (stored, repeat))
     scale = float(np.abs(other).max(initial=0.0)) or 1.0
     # stored relevance is float16 or float32 whatever it was computed in
     room = OF_ITSELF * np.abs(other) + OF_LARGEST * scale
-    beyond = float((np.abs(one - other) - room).max(initial=0.0)) / scale
+    beyond = float((np.abs(before - other) - room).max(initial=0.0)) / scale
     largest.attributions += 1
     largest.relevance = max(largest.relevance, beyond)
     if beyond > tolerance:
         yield f"{what}: relevance differs by {beyond:.2g} of its largest value"
-    apart = abs(stored.logit - made.logit) / max(1.0, abs(made.logit))
+    apart = abs(stored.logit - repeat.logit) / max(1.0, abs(repeat.logit))
     largest.logit = max(largest.logit, apart)
     if apart > tolerance:
-        yield f"{what}: logit {made.logit:.6g}, stored {stored.logit:.6g}"
+        yield f"{what}: logit {repeat.logit:.6g}, stored {stored.logit:.6g}"
 
 
 #: largest difference that another batch, number of threads or device may make, by number type.
@@ -358,8 +358,8 @@ def _explained_again(
     if request.batch_tokens is not None:
         plan = replace(plan, batch_tokens=request.batch_tokens, batch_fixed=True)
     if plan.task != "evaluation":
-        wanted = [(item, None) for item in _items(plan, rows)]
-        yield from explain_again(model, Request.from_plan(plan), wanted)
+        targets = [(item, None) for item in _items(plan, rows)]
+        yield from explain_again(model, Request.from_plan(plan), targets)
         return
     from transexplain.evaluating.evaluate_items import evaluate_items
     from transexplain.evaluating.evaluation_bench import Evaluation
@@ -400,17 +400,17 @@ def _compared(
         stored: dict[str, list[Attribution]] = {item_id: [] for item_id in ids}
         for attribution in results.iter_attributions(db, run_id, item_ids=ids):
             stored[attribution.item_id].append(attribution)
-        for item_id, made in zip(ids, again, strict=True):
+        for item_id, repeat in zip(ids, again, strict=True):
             outcome = outcomes[item_id]
             assert isinstance(outcome, ItemOutcome)
             kept, before = stored[item_id], replace(largest)
-            found = list(compare(outcome, kept, made, largest=largest))
-            if found and tied is not None and (tie := tied(outcome, kept, made)):
+            differing = list(compare(outcome, kept, repeat, largest=largest))
+            if differing and tied is not None and (tie := tied(outcome, kept, repeat)):
                 largest = replace(before, ties=before.ties + 1)
-                found = []
-                if tie.made is not None:
-                    found = list(compare(outcome, kept, tie.made, largest=largest))
-            faults += [f"item {item_id!r}: {text}" for text in found]
+                differing = []
+                if tie.repeat is not None:
+                    differing = list(compare(outcome, kept, tie.repeat, largest=largest))
+            faults += [f"item {item_id!r}: {text}" for text in differing]
     except (DamagedRowError, ConfigurationError, ValueError, TypeError, KeyError) as error:
         faults.append(f"the stored sample cannot be read: {error}")
     good = (

@@ -39,7 +39,7 @@ def canonical(value: Any) -> bytes:
     text = json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-    return _SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
 def sha256_of(value: Any) -> str:
@@ -91,7 +91,7 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
             without_folders({n: value for n, value in rest.items() if n not in _PLACES})
         ),
         "seeds": dict(seeds(rest)),
-        "software": {name: one for name, one in software.items() if name not in _ASIDE},
+        "software": {name: release for name, release in software.items() if name not in _ASIDE},
     }
 
 
@@ -101,26 +101,26 @@ def _without_references(plan: dict[str, Any]) -> dict[str, Any]:
     if not evaluation:
         return plan
     metrics = []
-    for one in evaluation["metrics"]:
-        params = one["params"]
+    for metric in evaluation["metrics"]:
+        params = metric["params"]
         if (reference := params.get("reference")) is not None and "reference_version" in params:
             params = {**params, "reference": PurePath(reference).name}
-        metrics.append({**one, "params": params})
+        metrics.append({**metric, "params": params})
     return {**plan, "evaluation": {**evaluation, "metrics": metrics}}
 
 
 def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Where the inputs lay, and the device that was requested."""
-    found = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
-    files = [one["path"] for one in plan["dataset"].get("files", ())]
-    lexicons = [one["path"] for one in plan.get("lexicons", ())]
+    places = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
+    files = [file["path"] for file in plan["dataset"].get("files", ())]
+    lexicons = [file["path"] for file in plan.get("lexicons", ())]
     explainers = [document["path"] for document in _documents(plan)]
     beside: dict[str, Any] = {"explainers": explainers} if explainers else {}
     if plan.get("recogniser"):
         beside["recogniser"] = plan["recogniser"]["source"]
     if plan.get("sink"):
         beside["sink"] = plan["sink"]["url"]
-    return {**found, "files": files, "lexicons": lexicons, **beside}
+    return {**places, "files": files, "lexicons": lexicons, **beside}
 
 
 def seeds(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -222,12 +222,12 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
 
 def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
     """The software and machines that shards were saved by, each once."""
-    found: list[dict[str, Any]] = []
+    environments: list[dict[str, Any]] = []
     for shard in shards:
-        made = _surroundings(shard)
-        if made is not None and made not in found:
-            found.append(made)
-    return found
+        environment = _surroundings(shard)
+        if environment is not None and environment not in environments:
+            environments.append(environment)
+    return environments
 
 
 def _surroundings(shard: RecordedShard) -> dict[str, Any] | None:
@@ -246,8 +246,8 @@ def _device(db: Database, run_id: str) -> dict[str, Any] | None:
 
 
 def _shard(shard: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
-    found = _surroundings(shard)
-    made = None if found is None else environment.index(found)
+    environment_of_shard = _surroundings(shard)
+    place = None if environment_of_shard is None else environment.index(environment_of_shard)
     return {
         "index": shard.index,
         "start": shard.start,
@@ -259,5 +259,5 @@ def _shard(shard: RecordedShard, environment: list[dict[str, Any]]) -> dict[str,
         "explained": shard.explained,
         "failed": shard.failed,
         "digest": shard.digest,
-        "computed": made,  # place in `computed`
+        "computed": place,  # place in `computed`
     }

@@ -199,9 +199,9 @@ def _verified(text: str, key: "SSlibKey", place: Path) -> _Statement:
 
     envelope = _envelope(text)
     if key.keyid not in envelope.signatures:
-        made = ", ".join(signature[:16] for signature in envelope.signatures) or "none"
+        keys = ", ".join(signature[:16] for signature in envelope.signatures) or "none"
         raise _InvalidError(
-            f"it was made with another key (id {made}) than that of {place} (id {key.keyid[:16]})"
+            f"it was made with another key (id {keys}) than that of {place} (id {key.keyid[:16]})"
         )
     try:
         envelope.verify([key], 1)
@@ -231,9 +231,9 @@ def _statement(payload: bytes) -> _Statement:
     try:
         document = read_json(payload.decode())
         kinds = (document["_type"], document["predicateType"])
-        digests = {one["name"]: one["digest"]["sha256"] for one in document["subject"]}
+        digests = {subject["name"]: subject["digest"]["sha256"] for subject in document["subject"]}
         predicate = document["predicate"]
-        found = _Statement(
+        statement = _Statement(
             run=str(predicate["run"]), signed=str(predicate["signed"]), digests=digests
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -242,7 +242,7 @@ def _statement(payload: bytes) -> _Statement:
         raise _InvalidError("what was signed is no statement about a report")
     if odd := [name for name in digests if not _is_name(name)]:
         raise _InvalidError(f"it names {odd[0]!r}, which is no file beside it")
-    return found
+    return statement
 
 
 def _is_name(name: Any) -> bool:
@@ -255,11 +255,11 @@ def _file_check(folder: Path, name: str, digest: str) -> Check:
 
 def _faults(path: Path, digest: str) -> Iterator[str]:
     try:
-        found = file_digest(path)
+        present = file_digest(path)
     except FileNotFoundError:
         yield f"{path} is not there; put it beside its signature"
     except OSError as error:
         yield f"{path} cannot be read: {error.strerror}"
     else:
-        if found != digest:
-            yield f"{path} was changed since (sha256 {found[:12]}, signed {str(digest)[:12]})"
+        if present != digest:
+            yield f"{path} was changed since (sha256 {present[:12]}, signed {str(digest)[:12]})"

@@ -228,7 +228,7 @@ def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterato
     """Where a shard's aggregate differs from what its rows give."""
     try:
         saved = ShardAggregate.from_json(results.aggregate(db, run_id, index))
-        made, room = _rebuilt(db, run_id, ids)
+        rebuilt, room = _rebuilt(db, run_id, ids)
     except (
         DamagedRowError,
         ConfigurationError,
@@ -240,31 +240,31 @@ def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterato
         yield f"shard {index}: {error}"
         return
     for name in ("items", "truncated", "predictions"):
-        if getattr(saved, name) != getattr(made, name):
+        if getattr(saved, name) != getattr(rebuilt, name):
             yield f"shard {index}: its {name} are not those of its items"
-    yield from (f"shard {index}: {text}" for text in _words(saved, made, room))
+    yield from (f"shard {index}: {text}" for text in _words(saved, rebuilt, room))
     saved_sums, rows = _entities(saved), _mentions(db, run_id, ids)
     for key in sorted(saved_sums.keys() | rows.keys()):
-        (n, one), (m, other) = saved_sums.get(key, (0, 0.0)), rows.get(key, (0, 0.0))
-        if n != m or abs(one - other) > _FLOAT64 * (n + abs(one)):
+        (n, relevance), (m, other) = saved_sums.get(key, (0, 0.0)), rows.get(key, (0, 0.0))
+        if n != m or abs(relevance - other) > _FLOAT64 * (n + abs(relevance)):
             yield (
-                f"shard {index}: {key[1]!r} of group {key[0]!r} has {n} mentions of {one:.6g}, its "
-                f"rows {m} of {other:.6g}"
+                f"shard {index}: {key[1]!r} of group {key[0]!r} has {n} mentions of "
+                f"{relevance:.6g}, its rows {m} of {other:.6g}"
             )
 
 
 def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate, Room]:
     """The words, pictures and predictions of these items, and what storing may have changed."""
-    found: dict[str, list[Attribution]] = defaultdict(list)
+    by_item: dict[str, list[Attribution]] = defaultdict(list)
     room: dict[tuple[str, str], float] = defaultdict(float)
     for attribution in results.iter_attributions(db, run_id, item_ids=ids):
-        found[attribution.item_id].append(attribution)
+        by_item[attribution.item_id].append(attribution)
         room[attribution.target, attribution.class_name] += _word_error(attribution)
     items = results.iter_items(db, run_id, item_ids=ids)
     outcomes = [item for item in items if isinstance(item, ItemOutcome)]
-    made = ShardAggregate()
-    made.add_all(outcomes, [each for outcome in outcomes for each in found[outcome.item_id]])
-    return made, room
+    aggregate = ShardAggregate()
+    aggregate.add_all(outcomes, [each for outcome in outcomes for each in by_item[outcome.item_id]])
+    return aggregate, room
 
 
 def _word_error(attribution: Attribution) -> float:
@@ -276,19 +276,22 @@ def _word_error(attribution: Attribution) -> float:
     return float((OF_ITSELF + _FLOAT32) * sizes.sum() + OF_LARGEST * largest * sizes.size)
 
 
-def _words(saved: ShardAggregate, made: ShardAggregate, room: Room) -> Iterator[str]:
-    if saved.class_keys != made.class_keys:
+def _words(saved: ShardAggregate, rebuilt: ShardAggregate, room: Room) -> Iterator[str]:
+    if saved.class_keys != rebuilt.class_keys:
         yield "its classes are not those of its attributions"
         return
     for key in saved.class_keys:
-        one, other = saved.words(*key), made.words(*key)
-        counts = [[(w.word, w.documents, w.mentions) for w in words] for words in (one, other)]
+        words_saved, other = saved.words(*key), rebuilt.words(*key)
+        counts = [
+            [(w.word, w.documents, w.mentions) for w in words] for words in (words_saved, other)
+        ]
         far = max(
-            (abs(a.relevance - b.relevance) for a, b in zip(one, other, strict=False)), default=0
+            (abs(a.relevance - b.relevance) for a, b in zip(words_saved, other, strict=False)),
+            default=0,
         )
         if counts[0] != counts[1] or far > room[key]:
             yield f"words of target {key[0]!r}, class {key[1]!r}, differ by {far:.3g}"
-    for before, after in zip(saved.heatmaps(), made.heatmaps(), strict=True):
+    for before, after in zip(saved.heatmaps(), rebuilt.heatmaps(), strict=True):
         far = float(np.abs(before.relevance - after.relevance).max(initial=0.0))
         if before.count != after.count or far > room[before.target, before.class_name]:
             yield f"the mean picture of {before.class_name!r} differs by {far:.3g}"

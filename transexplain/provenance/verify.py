@@ -56,8 +56,8 @@ def fault_in_store(planned: SourceFile) -> str | None:
     """The fault of a file at a URL; None: it is the one of the plan."""
     try:
         if not planned.state:
-            found = hashlib.sha256(read(planned.path)).hexdigest()
-            same = found == planned.sha256
+            present = hashlib.sha256(read(planned.path)).hexdigest()
+            same = present == planned.sha256
         else:
             now = info(planned.path)
             same = (now.size, now.state) == (planned.size, planned.state)
@@ -71,12 +71,12 @@ def fault_of(path: Path | None, planned: SourceFile, shown: str) -> str | None:
     try:
         if path is None or not path.is_file():
             return f"{shown} is not there"
-        found = file_digest(path)
+        present = file_digest(path)
     except OSError as error:
         return f"{shown} cannot be read: {error.strerror}"
-    if found == planned.sha256:
+    if present == planned.sha256:
         return None
-    return f"{shown} has changed (sha256 {found[:12]}, planned {planned.sha256[:12]})"
+    return f"{shown} has changed (sha256 {present[:12]}, planned {planned.sha256[:12]})"
 
 
 def model_faults(model: ModelRef) -> list[str]:
@@ -91,7 +91,9 @@ def model_faults(model: ModelRef) -> list[str]:
         for file in model.files
         if (fault := fault_of(present.get(file.path), file, f"{file.path} of {model.source}"))
     ]
-    return faults + [f"{one} is new in {model.source}" for one in sorted(present.keys() - planned)]
+    return faults + [
+        f"{name} is new in {model.source}" for name in sorted(present.keys() - planned)
+    ]
 
 
 _UNRECORDED = "not recorded: the run is of an older version"
@@ -115,12 +117,14 @@ def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
 
 def _recogniser(planned: RecogniserPlan) -> Check:
     try:
-        found = open_recogniser(planned.source, planned.types)
+        recogniser = open_recogniser(planned.source, planned.types)
     except ConfigurationError as error:
         return judged("recogniser", [str(error)], "")
-    other = f"{planned.source} has changed (sha256 {found.digest[:12]}, planned "
-    faults = [] if found.digest == planned.digest else [f"{other}{planned.digest[:12]})"]
-    version = "" if found.name == planned.name else f"; {planned.name} then, {found.name} now"
+    other = f"{planned.source} has changed (sha256 {recogniser.digest[:12]}, planned "
+    faults = [] if recogniser.digest == planned.digest else [f"{other}{planned.digest[:12]})"]
+    version = (
+        "" if recogniser.name == planned.name else f"; {planned.name} then, {recogniser.name} now"
+    )
     return judged("recogniser", faults, f"{planned.source} as planned{version}")
 
 
@@ -167,7 +171,7 @@ def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Ch
 def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
     places = [request.explainer_of(file.path) for file in files]
     pairs = zip(places, files, strict=True)
-    faults = [fault for place, one in pairs if (fault := fault_of(place, one, str(place)))]
+    faults = [fault for place, file in pairs if (fault := fault_of(place, file, str(place)))]
     shown = ", ".join(map(str, places))
     remedy = "Put the file back that the run was made with; --data-root FOLDER names its folder"
     return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
@@ -195,10 +199,10 @@ def _file_fault(planned: SourceFile, request: VerifyRequest) -> str | None:
         path = request.file_of(planned.path)
         return fault_of(path, planned, str(path))
     try:
-        found = lexicon_file(planned.path).sha256
+        present = lexicon_file(planned.path).sha256
     except ConfigurationError as error:
         return str(error)
-    return None if found == planned.sha256 else f"{planned.path} is another in this version"
+    return None if present == planned.sha256 else f"{planned.path} is another in this version"
 
 
 def _pictures(dataset: DatasetRef) -> Check:
@@ -218,12 +222,12 @@ def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
                 continue
             name = row["content"]
             try:
-                found = place_digest(root, name)
+                present = place_digest(root, name)
             except ItemError as error:
                 yield str(error)
                 continue
-            if found != row["sha256"]:
-                yield f"{name} has changed (sha256 {found[:12]}, planned {row['sha256'][:12]})"
+            if present != row["sha256"]:
+                yield f"{name} has changed (sha256 {present[:12]}, planned {row['sha256'][:12]})"
 
 
 def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard]) -> Checks:
@@ -238,10 +242,10 @@ def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard
 def _plan(run: RecordedRun) -> Check:
     # as `AuditPlan.digest`, but of the document: this version may know more keys than it has
     text = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
-    found = hashlib.sha256(text.encode()).hexdigest()
-    digests = f"its sha256 is {found[:12]}, but {run.plan_digest[:12]} was written beside it"
-    faults = [] if found == run.plan_digest else [f"the stored plan was changed: {digests}"]
-    return judged("plan", faults, f"sha256 {found[:12]}")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    digests = f"its sha256 is {digest[:12]}, but {run.plan_digest[:12]} was written beside it"
+    faults = [] if digest == run.plan_digest else [f"the stored plan was changed: {digests}"]
+    return judged("plan", faults, f"sha256 {digest[:12]}")
 
 
 def _states(
@@ -257,7 +261,7 @@ def _states(
 
 def _results(db: Database, run_id: str, done: Sequence[RecordedShard]) -> Check:
     """Every shard's number of items and every byte in the database."""
-    explained, failed = sum(one.explained for one in done), sum(one.failed for one in done)
+    explained, failed = sum(shard.explained for shard in done), sum(shard.failed for shard in done)
     good = (
         f"every byte of {len(done):,} shards as saved, {explained:,} items explained and "
         f"{failed:,} failed"
@@ -275,14 +279,14 @@ def _sink(db: Database, run_id: str) -> Checks:
     mends = f"`transexplain resume {run_id}` writes them again"
     try:
         faults = [f"shard {shard}: {what}" for shard, what in sink_files.faults(db, run_id).items()]
-        found, wanted = sink_files.written_manifest(folder), sink_files.manifest_of(db, run_id)
+        written, expected = sink_files.written_manifest(folder), sink_files.manifest_of(db, run_id)
     except TransExplainError as error:
         yield judged("sink", [str(error)], "")
         return
     files = len(sink_files.files_of(db, run_id))
     yield judged("sink", faults, f"every byte of {files:,} Parquet files in {folder}", mends)
-    if found != wanted:
-        is_not = "is not there" if found is None else "is not that of this run's files"
+    if written != expected:
+        is_not = "is not there" if written is None else "is not that of this run's files"
         text = f"{folder}/{sink_files.MANIFEST} {is_not}; `transexplain db prune` writes it"
         yield note("sink's manifest", text)
 
@@ -349,26 +353,26 @@ def _shards_of(
     sample: Sequence[tuple[int, str]],
 ) -> list[tuple[int, list[str]]]:
     """Some finished shards that hold items of the sample, with the ids of all their items."""
-    found = []
+    chosen = []
     for shard in shards:
         inside = range(shard.start, shard.stop)
         if shard.state == "done" and any(row in inside for row, _ in sample):
             ids = [name for _, name in explained_rows(db, run_id, inside)]
-            found.append((shard.index, ids))
-        if len(found) == _SHARDS:
+            chosen.append((shard.index, ids))
+        if len(chosen) == _SHARDS:
             break
-    return found
+    return chosen
 
 
 def _manifest(db: Database, run_id: str, path: Path) -> Check:
-    made = manifest_of(db, run_id)
+    manifest = manifest_of(db, run_id)
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        present = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         return judged("manifest", [f"{path} cannot be read: {error.strerror}"], "")
-    difference = f"the store gives sha256 {made.sha256[:12]}, {path} has {found[:12]}"
-    faults = [] if found == made.sha256 else [difference]
-    return judged("manifest", faults, f"{path} is what the store gives, sha256 {found[:12]}")
+    difference = f"the store gives sha256 {manifest.sha256[:12]}, {path} has {present[:12]}"
+    faults = [] if present == manifest.sha256 else [difference]
+    return judged("manifest", faults, f"{path} is what the store gives, sha256 {present[:12]}")
 
 
 def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:

@@ -378,11 +378,13 @@ def render(report: StrategyReport) -> str:
 
 def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
     """One class of a report by itself: `name`, `html` (escaped) and `document` (JSON)."""
-    one = next(view for view in report.strategies.classes if view.class_name == class_name)
+    view = next(row for row in report.strategies.classes if row.class_name == class_name)
     return {
         "name": class_name,
-        "html": page("strategies_class.html.j2", **_names(report), one=one) if one.clusters else "",
-        "document": {"notes": list(report.notes), **plain(one)},
+        "html": page("strategies_class.html.j2", **_names(report), one=view)
+        if view.clusters
+        else "",
+        "document": {"notes": list(report.notes), **plain(view)},
     }
 
 

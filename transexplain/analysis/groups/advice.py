@@ -54,16 +54,16 @@ def mention_advice(
             return short
     if needed is None:
         return _at_the_limit(everywhere.documents, "texts")
-    wanted = _rounded(needed * everywhere.documents)
+    needed_texts = _rounded(needed * everywhere.documents)
     items = "templates" if templates else WORDS[everywhere.kind].items
-    if texts and wanted > texts:
+    if texts and needed_texts > texts:
         return (
-            f"The data have {texts:,} {items} that mention either group; about {wanted:,} would "
-            f"settle it {_OFTEN}."
+            f"The data have {texts:,} {items} that mention either group; about {needed_texts:,} "
+            f"would settle it {_OFTEN}."
         )
     return (
-        f"With the mention changed in about {wanted:,} {items} ({everywhere.documents:,} now) it "
-        f"is settled {_OFTEN}: raise `groups.check`."
+        f"With the mention changed in about {needed_texts:,} {items} ({everywhere.documents:,} "
+        f"now) it is settled {_OFTEN}: raise `groups.check`."
     )
 
 

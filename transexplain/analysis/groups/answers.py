@@ -71,10 +71,10 @@ class Answer:
         if self.several and len(self.plus) > 1 and not self.minus:
             none = np.logaddexp(0.0, values[..., list(self.plus)]).sum(axis=-1)
             return np.asarray(none + np.log(-np.expm1(-none)))
-        found = _together(values, self.plus)
+        odds = _together(values, self.plus)
         if self.minus:
-            found = found - _together(values, self.minus)
-        return np.asarray(found)
+            odds = odds - _together(values, self.minus)
+        return np.asarray(odds)
 
     def odds_of(self, logits: Sequence[float]) -> float:
         """`log_odds` of one item, from its logits (C,)."""
@@ -108,7 +108,7 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
     no target that names one.
     """
     names = ClassNames(plan.model.classes, plan.classifications)
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
+    answers: dict[tuple[tuple[int, ...], tuple[int, ...]], Answer] = {}
     for spec in plan.targets:
         try:
             target, several = parse_target(spec, names), plan.several is not None
@@ -122,16 +122,16 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
             return _of_types(LabelScheme(plan.model.classes).types)
         if plan.model.head == GENERATED:
             return (Answer(name=GENERATED, plus=(0,), minus=(), logarithm=True),)
-        for one in _of_target(target, plan.model.classes, several):
-            if (one.minus, one.plus) not in found:
-                found.setdefault((one.plus, one.minus), one)
-    return tuple(found.values())
+        for answer in _of_target(target, plan.model.classes, several):
+            if (answer.minus, answer.plus) not in answers:
+                answers.setdefault((answer.plus, answer.minus), answer)
+    return tuple(answers.values())
 
 
 def _of_types(types: Sequence[str]) -> tuple[Answer, ...]:
     """An answer for each type of entity that a model finds; none beyond `MOST`."""
     some = types if len(types) <= MOST else ()
-    return tuple(Answer(name=one, plus=(), minus=(), several=True) for one in some)
+    return tuple(Answer(name=kind, plus=(), minus=(), several=True) for kind in some)
 
 
 def _of_target(target: Target, classes: Sequence[str], several: bool) -> Iterator[Answer]:

@@ -42,7 +42,7 @@ def with_backgrounds(
         groups: whose entities are words; rows of other groups stay as they are.
     """
     named, listed = {group.name for group in groups}, _listed(groups, cells)
-    found = {(cell.target, cell.class_name): cell for cell in cells}
+    by_class = {(cell.target, cell.class_name): cell for cell in cells}
     pools: dict[tuple[str, str], _Pool] = {}
     for row in rows:
         key = (row.target, row.class_name)
@@ -51,7 +51,7 @@ def with_backgrounds(
             continue
         if key not in pools:
             pools[key] = _Pool.of(words(*key), listed)
-        yield replace(row, background=background(found[key].groups[row.group], pools[key]))
+        yield replace(row, background=background(by_class[key].groups[row.group], pools[key]))
 
 
 def _listed(groups: Iterable[EntityGroup], cells: Iterable[Cell]) -> set[str]:
@@ -104,25 +104,25 @@ def background(entities: Sequence[EntityRow], pool: _Pool) -> Background | None:
     if np.count_nonzero(able) < MIN_ENTITIES:
         return None
     first, last = first[able], last[able]
-    own = np.array([entity.mean for entity in entities])[able]
+    means = np.array([entity.mean for entity in entities])[able]
     sums = np.concatenate([[0.0], np.cumsum(pool.means)])
     expected = (sums[last] - sums[first]) / (last - first)
-    mean, gaps = float(expected.mean()), own - expected
-    weights = _spread(1.0 / (last - first), first, last, len(pool.means)) / len(own)
+    mean, gaps = float(expected.mean()), means - expected
+    weights = _spread(1.0 / (last - first), first, last, len(pool.means)) / len(means)
     used = weights > 0.0
-    centres = _spread(expected / (last - first), first, last, len(pool.means)) / len(own)
+    centres = _spread(expected / (last - first), first, last, len(pool.means)) / len(means)
     deviations = pool.means[used] - centres[used] / weights[used]
     number = 1.0 / float(np.square(weights[used]).sum())
     of_words = float(np.square(weights[used] * deviations).sum()) * number / (number - 1.0)
-    of_entities = float(gaps.var(ddof=1)) / len(own)
+    of_entities = float(gaps.var(ddof=1)) / len(means)
     return Background(
         words=int(used.sum()),
-        entities=len(own),
+        entities=len(means),
         mean=mean,
         interval=_interval(mean, (of_words, number - 1.0)),
         difference=float(gaps.mean()),
         difference_interval=_interval(
-            float(gaps.mean()), (of_words, number - 1.0), (of_entities, len(own) - 1.0)
+            float(gaps.mean()), (of_words, number - 1.0), (of_entities, len(means) - 1.0)
         ),
     )
 

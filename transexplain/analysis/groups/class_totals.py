@@ -81,8 +81,11 @@ class HeatmapTotals:
         return cls(
             ExactTable(
                 {
-                    (one["target"], one["class_name"], *one["shape"]): [one["count"], *one["cells"]]
-                    for one in content
+                    (entry["target"], entry["class_name"], *entry["shape"]): [
+                        entry["count"],
+                        *entry["cells"],
+                    ]
+                    for entry in content
                 }
             )
         )
@@ -151,8 +154,10 @@ class PositionTotals:
         return cls(
             ExactTable(
                 {
-                    (one["target"], one["class_name"]): list(chain.from_iterable(one["parts"]))
-                    for one in content
+                    (entry["target"], entry["class_name"]): list(
+                        chain.from_iterable(entry["parts"])
+                    )
+                    for entry in content
                 }
             )
         )

@@ -162,15 +162,15 @@ def observations_to_json(observations: Iterable[Observation]) -> list[dict[str, 
 
 def observations_from_json(content: Iterable[Mapping[str, Any]]) -> list[Observation]:
     """Read what `observations_to_json` wrote."""
-    return [Observation(**{**one, "log_odds": tuple(one["log_odds"])}) for one in content]
+    return [Observation(**{**row, "log_odds": tuple(row["log_odds"])}) for row in content]
 
 
 def _with_both(
     documents: Iterable[list[Observation]], group: str, others: set[str]
 ) -> Iterator[list[Observation]]:
     for observed in documents:
-        kept = [one for one in observed if one.group == group or one.group in others]
-        sides = {one.group == group for one in kept}
+        kept = [seen for seen in observed if seen.group == group or seen.group in others]
+        sides = {seen.group == group for seen in kept}
         if len(sides) == 2:
             yield kept
 
@@ -189,12 +189,12 @@ class _Compared:
     ) -> None:
         self.texts, self.classes = texts, classes
         self.practical, self.complete = practical, complete
-        observed = [one for text in texts for one in text]
+        observed = [seen for text in texts for seen in text]
         self.observed = observed
-        self.left = np.array([one.group == group for one in observed])
+        self.left = np.array([seen.group == group for seen in observed])
         self.text: _Ints = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
         self.entities, self.entity = numbered(
-            [(one.group == group, one.entity) for one in observed]
+            [(seen.group == group, seen.entity) for seen in observed]
         )
         firsts = [text[0] for text in texts]
         alone = [None if first.cluster else (first.template, first.document) for first in firsts]
@@ -202,7 +202,7 @@ class _Compared:
             [(first.cluster, document) for first, document in zip(firsts, alone, strict=True)]
         )
         self.clusters = len(clusters)
-        self.values = np.array([one.log_odds for one in observed], dtype=np.float64)
+        self.values = np.array([seen.log_odds for seen in observed], dtype=np.float64)
         counts = self._by_text(self.left), self._by_text(~self.left)
         self.weight: _Floats = np.where(
             self.left, 1.0 / counts[0][self.text], -1.0 / counts[1][self.text]
@@ -212,7 +212,7 @@ class _Compared:
     def row(self, number: int, answer: Answer, named: tuple[str, str, str]) -> Compared:
         """The comparison of one answer; `named` are group, reference and stratum."""
         values = self.values[:, number]
-        own = sum(left for left, _ in self.entities)
+        left_entities = sum(left for left, _ in self.entities)
         across, within = (None, None) if answer.is_number else self._changed()
         row = Counterfactual(
             group=named[0],
@@ -221,8 +221,8 @@ class _Compared:
             stratum=named[2],
             documents=len(self.texts),
             clusters=self.clusters,
-            entities=own,
-            other_entities=len(self.entities) - own,
+            entities=left_entities,
+            other_entities=len(self.entities) - left_entities,
             effect=float((self.weight * values).sum()),
             probability=0.0
             if answer.is_number
@@ -281,9 +281,9 @@ class _Compared:
         texts = len(self.texts)
         if self.clusters in (1, texts):
             return self.clusters
-        own, other = self._side(values, 0), self._side(values, 1)
-        alone = [differing.var(ddof=1) / texts for differing in (own, own - other)]
-        clustered = [self._over_texts(differing) for differing in (own, own - other)]
+        mine, other = self._side(values, 0), self._side(values, 1)
+        alone = [differing.var(ddof=1) / texts for differing in (mine, mine - other)]
+        clustered = [self._over_texts(differing) for differing in (mine, mine - other)]
         if not all(alone):  # no text differs from another
             return self.clusters
         errors = zip(clustered, alone, strict=True)
@@ -339,14 +339,14 @@ class _Compared:
 
     def _between(self, parts: _Floats, left: bool) -> tuple[float, int]:
         """The variance between the entities of one side, and how many they are."""
-        own = self.left == left
+        mine = self.left == left
         count = sum(entity[0] == left for entity in self.entities)
-        return factor(count) * squares(parts[own], self.entity[own]) if count > 1 else 0.0, count
+        return factor(count) * squares(parts[mine], self.entity[mine]) if count > 1 else 0.0, count
 
     def _side(self, values: _Floats, side: int) -> _Floats:
         """(D,) means of one side of every text: 0 the group, 1 its reference."""
-        own = self.left if side == 0 else ~self.left
-        return self._by_text(own * values) / self.counts[side]
+        mine = self.left if side == 0 else ~self.left
+        return self._by_text(mine * values) / self.counts[side]
 
     def _by_text(self, values: Any) -> _Floats:
         weights = np.asarray(values, dtype=np.float64)
@@ -368,13 +368,13 @@ class _Compared:
 
     def _within(self, values: _Floats, side: int) -> tuple[_Floats, _Floats]:
         """(D,) sums of squares within one side of every text, and their degrees of freedom."""
-        own = self.left if side == 0 else ~self.left
-        apart = np.where(own, values - self._side(values, side)[self.text], 0.0)
+        mine = self.left if side == 0 else ~self.left
+        apart = np.where(mine, values - self._side(values, side)[self.text], 0.0)
         return self._by_text(apart**2), self.counts[side] - 1
 
     def _noise_by_text(self, values: _Floats) -> _Floats | None:
         """(D,) the variance that names alone give to a text's difference; pooled over texts."""
-        found = np.zeros(len(self.texts))
+        variances = np.zeros(len(self.texts))
         pooled = [self._within(values, side) for side in (0, 1)]
         if not sum(freedom.sum() for _, freedom in pooled):
             return None
@@ -382,8 +382,8 @@ class _Compared:
         for side, (total, freedom) in enumerate(pooled):
             variance = total.sum() / freedom.sum() if freedom.sum() else both
             local = np.where(freedom > 0, total / np.maximum(freedom, 1.0), variance)
-            found += local / self.counts[side]
-        return found
+            variances += local / self.counts[side]
+        return variances
 
     def _noise(self, values: _Floats) -> float | None:
         squares = [self._within(values, side) for side in (0, 1)]
@@ -392,8 +392,8 @@ class _Compared:
 
     def _per_position(self, values: _Floats) -> float | None:
         """The slope of the answer on the number of word pieces, within texts and sides."""
-        positions = np.array([one.positions for one in self.observed], dtype=np.float64)
-        x, y = (self._apart(one) for one in (positions, values))
+        positions = np.array([seen.positions for seen in self.observed], dtype=np.float64)
+        x, y = (self._apart(column) for column in (positions, values))
         square = float((x * x).sum())
         return float((x * y).sum()) / square if square else None
 
@@ -409,11 +409,13 @@ class _Compared:
         across, within = [], []
         for left, right in self._split():
             across.append(np.mean([a != b for a in left for b in right]))
-            own = [
+            inside = [
                 [a != b for place, a in enumerate(side) for b in side[place + 1 :]]
                 for side in (left, right)
             ]
-            within.append(np.mean([float(np.mean(pairs)) for pairs in own if pairs] or [math.nan]))
+            within.append(
+                np.mean([float(np.mean(pairs)) for pairs in inside if pairs] or [math.nan])
+            )
         known = np.array(within)
         if np.isnan(known).all():
             return np.array(across), None
@@ -424,13 +426,13 @@ class _Compared:
 
         Every name of a side counts alike in its text.
         """
-        chosen = np.array([answer.selects(one.predicted, self.classes) for one in self.observed])
+        chosen = np.array([answer.selects(seen.predicted, self.classes) for seen in self.observed])
         return float((self.weight * chosen).sum())
 
     def _split(self) -> Iterator[tuple[list[str], list[str]]]:
         sides: list[tuple[list[str], list[str]]] = [([], []) for _ in self.texts]
-        for one, place, left in zip(self.observed, self.text, self.left, strict=True):
-            sides[place][0 if left else 1].append(one.predicted)
+        for seen, place, left in zip(self.observed, self.text, self.left, strict=True):
+            sides[place][0 if left else 1].append(seen.predicted)
         return iter(sides)
 
     def _examples(self, values: _Floats) -> tuple[Change, ...]:
@@ -448,4 +450,4 @@ class _Compared:
                         other=self.observed[other].group,
                         change=change,
                     )
-        return tuple(sorted(widest.values(), key=lambda one: -abs(one.change))[:SHOWN])
+        return tuple(sorted(widest.values(), key=lambda change: -abs(change.change))[:SHOWN])

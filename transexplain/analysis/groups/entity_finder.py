@@ -55,7 +55,7 @@ def crossed_items(families: Sequence[str], groups: Sequence[EntityGroup]) -> lis
     """One group for every choice of a group of whole items from each family."""
     source = f"metadata of the items, columns {' and '.join(families)}"
     return [
-        EntityGroup(name=crossed_group([one.name for one in chosen]), terms=(), source=source)
+        EntityGroup(name=crossed_group([group.name for group in chosen]), terms=(), source=source)
         for chosen in _choices(families, groups)
     ]
 
@@ -66,12 +66,12 @@ def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[Enti
     Its terms are those that all of them have, whatever their capitals, and its entities are those
     of the first family. A term is ambiguous where one of the lexicons has it so.
     """
-    found = []
+    joint = []
     for chosen in _choices(families, groups):
         terms = _shared(chosen)
         if terms:
             first = chosen[0]
-            found.append(
+            joint.append(
                 EntityGroup(
                     name=crossed_group([group.name for group in chosen]),
                     terms=terms,
@@ -82,7 +82,7 @@ def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[Enti
                     ambiguous=_ambiguous(terms, chosen),
                 )
             )
-    return found
+    return joint
 
 
 def _choices(
@@ -128,7 +128,7 @@ def whole_families(plan: AuditPlan) -> tuple[str, ...]:
 
 def is_whole(plan: AuditPlan, group: str) -> bool:
     """Whether `group` is one of whole items."""
-    return any(group.startswith(f"{one}/") for one in whole_families(plan))
+    return any(group.startswith(f"{name}/") for name in whole_families(plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,14 @@ class EntityFinder:
         self._read.clear()
         if self._recogniser is None:
             return [None for _ in texts]
-        given = list(dict.fromkeys(text for text in texts if text is not None))
-        found = dict(zip(given, self._recogniser.entities_of(given), strict=True))
-        errors = {text: one for text, one in found.items() if isinstance(one, ItemError)}
-        self._read |= {text: one for text, one in found.items() if not isinstance(one, ItemError)}
+        known = list(dict.fromkeys(text for text in texts if text is not None))
+        read = dict(zip(known, self._recogniser.entities_of(known), strict=True))
+        errors = {
+            text: entities for text, entities in read.items() if isinstance(entities, ItemError)
+        }
+        self._read |= {
+            text: entities for text, entities in read.items() if not isinstance(entities, ItemError)
+        }
         return [None if text is None else errors.get(text) for text in texts]
 
     def in_turn(self, items: Iterable[Item]) -> Iterator[Item | ItemFailure]:
@@ -190,8 +194,8 @@ class EntityFinder:
         """
         stream = iter(items)
         while some := list(islice(stream, TOGETHER)):
-            for one, error in zip(some, self.read([item.text for item in some]), strict=True):
-                yield one if error is None else unrecognised(one.id, one.index, error)
+            for entry, error in zip(some, self.read([item.text for item in some]), strict=True):
+                yield entry if error is None else unrecognised(entry.id, entry.index, error)
 
     def find(
         self,
@@ -249,38 +253,40 @@ class EntityFinder:
         second_at: int | None = None,
     ) -> set[str]:
         """The groups of one item, in whatever way it is in them; arguments and errors of `find`."""
-        found = self.find(text, annotations, meta, second_at)
+        entities = self.find(text, annotations, meta, second_at)
         marked = {annotation.group for annotation in annotations} & self._groups
         return (
-            {match.group for match in found.matches} | {group for group, _ in found.whole} | marked
+            {match.group for match in entities.matches}
+            | {group for group, _ in entities.whole}
+            | marked
         )
 
     def mentions(
         self,
         attribution: Attribution,
-        found_entities: FoundEntities,
+        entities: FoundEntities,
         regions: Sequence[Region] = (),
     ) -> list[Mention]:
         """The entities of an item with their relevance for one of its targets."""
         mentions: list[Mention] = []
-        if found_entities.matches and not isinstance(attribution.features, PatchGrid):
-            mentions += mentions_of(attribution, found_entities.matches)
+        if entities.matches and not isinstance(attribution.features, PatchGrid):
+            mentions += mentions_of(attribution, entities.matches)
         mentions += [
             mention_of_region(attribution, region, share)
             for region, share in regions
             if region.group in self._groups and share.any()
         ]
-        mentions += [mention_of_item(attribution, *one) for one in found_entities.whole]
+        mentions += [mention_of_item(attribution, *whole) for whole in entities.whole]
         return mentions
 
     def _whole(self, meta: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """The groups of the item by each column, and by those that meet."""
-        found = []
+        groups = []
         for columns in self._columns:
             if any(meta.get(column) is None for column in columns):
                 continue
             values = [meta[column] for column in columns]
             group = column_group(crossed_family(columns), crossed_family(values))
             if group in self._groups:
-                found.append((group, crossed_family(values)))
-        return tuple(found)
+                groups.append((group, crossed_family(values)))
+        return tuple(groups)

@@ -84,7 +84,7 @@ class Recogniser:
         """`entities` of every text, found together; a text it fails on has its error alone."""
         if self.find_together is not None and len(texts) > 1:
             try:
-                answers = [list(one) for one in self.find_together(texts)]
+                answers = [list(answer) for answer in self.find_together(texts)]
                 return [
                     self._checked(text, answer) for text, answer in zip(texts, answers, strict=True)
                 ]
@@ -99,19 +99,19 @@ class Recogniser:
             return error
 
     def _checked(self, text: str, answers: Sequence[Sequence[Any]]) -> list[Recognised]:
-        found = []
+        entities = []
         for answer in answers:
-            given = Recognised(*answer) if 3 <= len(answer) <= 4 else None
-            if given is None or not _fits(given, text):
+            entity = Recognised(*answer) if 3 <= len(answer) <= 4 else None
+            if entity is None or not _fits(entity, text):
                 raise ItemError(
                     FAILED,
                     f"the recogniser {self.name} answered with what is no (start, end, type) or "
                     "(start, end, type, entity) within the text",
                 )
-            surface = " ".join(text[given.start : given.end].split())
+            surface = " ".join(text[entity.start : entity.end].split())
             if surface:
-                found.append(given._replace(entity=given.entity or surface.lower()))
-        return sorted(found)
+                entities.append(entity._replace(entity=entity.entity or surface.lower()))
+        return sorted(entities)
 
 
 def _fits(recognised: Recognised, text: str) -> bool:
@@ -152,15 +152,15 @@ def planned_recogniser(source: str, types: Sequence[str] | None) -> RecogniserPl
             f"groups.recogniser {source} does not say which types of entities it finds; name "
             "them: groups.entity_types: [PERSON, GPE]"
         )
-    wanted = opened.types if types is None else tuple(dict.fromkeys(types))
-    for one in wanted:
-        if opened.types and one not in opened.types:
+    names = opened.types if types is None else tuple(dict.fromkeys(types))
+    for name in names:
+        if opened.types and name not in opened.types:
             raise ConfigurationError(
-                f"groups.entity_types names {one!r}, which {opened.name} does not find"
-                f"{did_you_mean(one, opened.types) or ';'} it finds {', '.join(opened.types)}"
+                f"groups.entity_types names {name!r}, which {opened.name} does not find"
+                f"{did_you_mean(name, opened.types) or ';'} it finds {', '.join(opened.types)}"
             )
-    _OPENED[source, wanted, stamp] = opened
-    return RecogniserPlan(source=source, name=opened.name, digest=opened.digest, types=wanted)
+    _OPENED[source, names, stamp] = opened
+    return RecogniserPlan(source=source, name=opened.name, digest=opened.digest, types=names)
 
 
 #: size and time of change of every file of a recogniser's folder; empty: it has none
@@ -186,7 +186,7 @@ def _stamp(source: str) -> _Stamp:
         stats = [(path.as_posix(), path.stat()) for path in files]
     except OSError:
         return ()
-    return tuple((name, found.st_size, found.st_mtime_ns) for name, found in stats)
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def recognised_groups(plan: RecogniserPlan) -> list[EntityGroup]:
@@ -201,14 +201,14 @@ def recogniser_of(plan: RecogniserPlan) -> Recogniser:
 
     Raises ConfigurationError where it is missing, or is of other bytes than those of the plan.
     """
-    found = _opened(plan.source, plan.types, _stamp(plan.source))
-    if found.digest != plan.digest:
+    recogniser = _opened(plan.source, plan.types, _stamp(plan.source))
+    if recogniser.digest != plan.digest:
         raise ConfigurationError(
             f"groups.recogniser: {plan.source} is not the one of the plan (sha256 "
-            f"{found.digest[:12]}, planned {plan.digest[:12]}); put that one back, or plan the "
-            "run again"
+            f"{recogniser.digest[:12]}, planned {plan.digest[:12]}); put that one back, or plan "
+            f"the run again"
         )
-    return found
+    return recogniser
 
 
 def open_recogniser(source: str, types: tuple[str, ...] = ()) -> Recogniser:
@@ -269,9 +269,9 @@ def _function(source: str) -> Recogniser:
 
     module_name, _, attribute = source.partition(":")
     module = allowed_module(module_name, "groups.recogniser", MODULES)
-    found = getattr(module, attribute, None)
-    mark = getattr(found, _MARK, None)
-    if not callable(found) or mark is None:
+    function = getattr(module, attribute, None)
+    mark = getattr(function, _MARK, None)
+    if not callable(function) or mark is None:
         raise ConfigurationError(
             f"groups.recogniser: {module_name} has no function {attribute!r} that is marked; put "
             "@entity_recogniser(types=[...], version=...) of "
@@ -279,7 +279,7 @@ def _function(source: str) -> Recogniser:
         )
     types, version = mark
     digest = hashlib.sha256(version.encode()).hexdigest() if version else ""
-    return Recogniser(find=found, types=types, name=f"{source} {version}".strip(), digest=digest)
+    return Recogniser(find=function, types=types, name=f"{source} {version}".strip(), digest=digest)
 
 
 #: files that are pickles, which run code when they are read
@@ -337,7 +337,7 @@ def _gliner_folder(where: str) -> Path:
             "`GLiNER.save_pretrained(FOLDER, safe_serialization=True)`, for every worker"
         )
     if not (folder / "model.safetensors").is_file() or any(
-        one for pattern in _PICKLES for one in folder.glob(pattern)
+        file for pattern in _PICKLES for file in folder.glob(pattern)
     ):
         raise ConfigurationError(
             f"groups.recogniser: {where} must have its weights in model.safetensors and no "
@@ -353,10 +353,10 @@ def _gliner_folder(where: str) -> Path:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path.read_text(encoding="utf-8"))
+        config = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"groups.recogniser: {path} cannot be read: {error}") from None
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def open_spacy(where: str, _types: tuple[str, ...]) -> Recogniser:

@@ -181,7 +181,7 @@ class EntityTotals:
                     {group: count for group, count in documents if group not in groups}
                 )
                 sizes = self._sizes.get(stratum, {}).items()
-                kept._sizes[stratum] = {g: one for g, one in sizes if g not in groups}
+                kept._sizes[stratum] = {g: histogram for g, histogram in sizes if g not in groups}
         return kept
 
     @property
@@ -237,23 +237,23 @@ class EntityTotals:
 
     def clusters(self, strata: Iterable[Stratum]) -> int:
         """How many clusters of items there are; items without one do not count."""
-        return len({name for one in strata for name in self._clusters.get(one, ())})
+        return len({name for stratum in strata for name in self._clusters.get(stratum, ())})
 
     def _together(self, strata: Iterable[Stratum]) -> Iterable[ExactTable[EntityKey]]:
         """The mentions of every cluster over these strata: (group, entity) -> [S, n]."""
-        found: _Clusters = {}
+        clusters: _Clusters = {}
         for stratum in strata:
-            merge_each(found, self._clusters.get(stratum, {}), ExactTable)
-        return found.values()
+            merge_each(clusters, self._clusters.get(stratum, {}), ExactTable)
+        return clusters.values()
 
     def renamed(self, groups: Collection[str], rename: Callable[[str], str]) -> "EntityTotals":
         """The totals with other names for the entities of these groups."""
 
         def changed(rows: ExactTable[EntityKey]) -> ExactTable[EntityKey]:
-            found: ExactTable[EntityKey] = ExactTable()
+            table: ExactTable[EntityKey] = ExactTable()
             for (group, entity), row in rows.items():
-                found.add((group, rename(entity) if group in groups else entity), row)
-            return found
+                table.add((group, rename(entity) if group in groups else entity), row)
+            return table
 
         return EntityTotals(
             _rows={stratum: changed(rows) for stratum, rows in self._rows.items()},
@@ -282,7 +282,7 @@ class EntityTotals:
 
     def _histograms_json(self, stratum: Stratum) -> dict[str, Any]:
         sizes = sorted(self._sizes.get(stratum, {}).items())
-        bins = {group: one.to_json() for group, one in sizes}
+        bins = {group: histogram.to_json() for group, histogram in sizes}
         names = {group: [place for place, _ in pairs] for group, pairs in bins.items()}
         counts = [[count] for pairs in bins.values() for _, count in pairs]
         return {"names": names, **packed(counts, 1)}
@@ -302,12 +302,12 @@ class EntityTotals:
 
         Raises ValueError where the columns of a table differ in length.
         """
-        found = cls()
+        totals = cls()
         for part in content:
             stratum = Stratum(*part["stratum"])
-            found._documents[stratum] = Counts(part["documents"])
-            found._read_columns(stratum, part)
-        return found
+            totals._documents[stratum] = Counts(part["documents"])
+            totals._read_columns(stratum, part)
+        return totals
 
     def _read_columns(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
         self._rows[stratum] = _unnamed(part["entities"], ROW_WIDTH)

@@ -207,10 +207,10 @@ def integers(limbs: Limbs) -> list[int]:
     *lower, top = carried
     if len(lower) == 1 and len(top) and np.abs(top).max() < 2 ** (_BITS - 2):
         lower, top = [], (top << _BITS) + lower[0]
-    found: list[int] = top.tolist()
+    numbers: list[int] = top.tolist()
     for plane in reversed(lower):
-        found = [(high << _BITS) + low for high, low in zip(found, plane.tolist(), strict=True)]
-    return found
+        numbers = [(high << _BITS) + low for high, low in zip(numbers, plane.tolist(), strict=True)]
+    return numbers
 
 
 def packed(rows: Iterable[Sequence[int]], width: int) -> dict[str, Any]:
@@ -239,15 +239,15 @@ def unpacked(content: Mapping[str, Any], rows: int, width: int) -> list[Limbs]:
 
 def unpacked_rows(content: Mapping[str, Any], rows: int, width: int) -> Iterator[list[int]]:
     """The rows that `packed` wrote; raises as `unpacked`."""
-    columns = [integers(one) for one in unpacked(content, rows, width)]
+    columns = [integers(column) for column in unpacked(content, rows, width)]
     return map(list, zip(*columns, strict=True))
 
 
 def _signed(planes: NDArray[np.uint32]) -> Limbs:
     """Limbs without signs, but for the last one."""
-    found = planes.astype(np.int64)
-    found[-1] = np.ascontiguousarray(planes[-1]).view("<i4")
-    return found
+    limbs = planes.astype(np.int64)
+    limbs[-1] = np.ascontiguousarray(planes[-1]).view("<i4")
+    return limbs
 
 
 class ExactColumn:
@@ -262,8 +262,8 @@ class ExactColumn:
         Sums stay exact over the first 2**31 additions.
         """
         self._grow(len(limbs), length)
-        for own, more in zip(self._limbs, limbs, strict=False):
-            own[places] += more
+        for plane, more in zip(self._limbs, limbs, strict=False):
+            plane[places] += more
 
     def sums(self, length: int) -> list[int]:
         """The first `length` sums."""
@@ -272,8 +272,8 @@ class ExactColumn:
 
     def _grow(self, limbs: int, length: int) -> None:
         have, room = self._limbs.shape
-        wanted = max(room, 1 << (length - 1).bit_length()) if length > room else room
-        if limbs > have or wanted > room:
-            grown = np.zeros((max(have, limbs), wanted), dtype=np.int64)
+        size = max(room, 1 << (length - 1).bit_length()) if length > room else room
+        if limbs > have or size > room:
+            grown = np.zeros((max(have, limbs), size), dtype=np.int64)
             grown[:have, :room] = self._limbs
             self._limbs = grown

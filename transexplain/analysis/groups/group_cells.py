@@ -54,31 +54,31 @@ def references_of(reference: PlanReference, names: Iterable[str]) -> dict[str, R
 
 def compared_with(reference: PlanReference, names: Iterable[str]) -> dict[str, set[str]]:
     """The groups that each is compared with, as the group or as the reference; never itself."""
-    found: dict[str, set[str]] = {}
-    for name, one in references_of(reference, names).items():
-        for other in one.groups:
-            found.setdefault(name, set()).add(other)
-            found.setdefault(other, set()).add(name)
-    return found
+    against: dict[str, set[str]] = {}
+    for name, reference_of_name in references_of(reference, names).items():
+        for other in reference_of_name.groups:
+            against.setdefault(name, set()).add(other)
+            against.setdefault(other, set()).add(name)
+    return against
 
 
 def reference_name(names: Iterable[str]) -> str:
     """The references of all rows of a table in a few words: the one that they share, if one."""
-    found = set(names)
-    return found.pop() if len(found) == 1 else "their references" if found else ALL_OTHERS
+    shared = set(names)
+    return shared.pop() if len(shared) == 1 else "their references" if shared else ALL_OTHERS
 
 
 def _reference(planned: PlanReference, name: str, groups: tuple[str, ...]) -> Reference:
-    own = family(name)
-    named = planned.get(own) if isinstance(planned, Mapping) else planned
+    kin = family(name)
+    named = planned.get(kin) if isinstance(planned, Mapping) else planned
     if named is not None:
         return Reference(named, () if named == name else (named,))
     others = tuple(group for group in groups if group != name)
-    relatives = tuple(other for other in others if family(other) == own)
+    relatives = tuple(other for other in others if family(other) == kin)
     if len(relatives) == len(others):
         return Reference(ALL_OTHERS, others)
     if relatives:
-        of = f"of {own}" if own else "without a family"
+        of = f"of {kin}" if kin else "without a family"
         return Reference(f"{ALL_OTHERS} {of}", relatives)
     return Reference(ALL_OTHERS, others, f"its family has no other group, so against {ALL_OTHERS}")
 
@@ -170,7 +170,7 @@ class _Side:
 
 def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
     """The sum over documents of the squared sum of what its mentions add to the difference."""
-    found = 0.0
+    total = 0.0
     for side in sides:
         for other in sides:
             for group in side.groups:
@@ -178,8 +178,8 @@ def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
                     sums = _between(pairs, group, with_)
                     product = sums.relevance - other.mean * sums.left - side.mean * sums.right
                     product += side.mean * other.mean * sums.mentions
-                    found += side.document_weight * other.document_weight * product
-    return found
+                    total += side.document_weight * other.document_weight * product
+    return total
 
 
 def _between(pairs: Pairs, group: str, other: str) -> DocumentSums:
@@ -208,14 +208,14 @@ class Cell:
 
     def others(self, group: str, against: Collection[str]) -> tuple[list[EntityRow], int]:
         """Entities of the groups `against` that `group` has not, and how many it has, too."""
-        own = {row.entity for row in self.groups[group]}
+        mine = {row.entity for row in self.groups[group]}
         theirs = {
             row.entity: row
             for other, rows in self.groups.items()
             if other in against
             for row in rows
         }
-        apart = [row for entity, row in theirs.items() if entity not in own]
+        apart = [row for entity, row in theirs.items() if entity not in mine]
         return apart, len(theirs) - len(apart)
 
     def two_way(self, left: Sequence[EntityRow], right: Sequence[EntityRow]) -> Estimate | None:
@@ -259,10 +259,10 @@ def cell_of(totals: EntityTotals, strata: Sequence[Stratum]) -> Cell:
 
 def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
     """Rows by their group, in order of first appearance."""
-    found: dict[str, list[EntityRow]] = {}
+    groups: dict[str, list[EntityRow]] = {}
     for row in rows:
-        found.setdefault(row.group, []).append(row)
-    return found
+        groups.setdefault(row.group, []).append(row)
+    return groups
 
 
 def quantiles_of(histogram: Histogram) -> Quantiles:

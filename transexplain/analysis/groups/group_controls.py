@@ -90,16 +90,16 @@ class _Lexicon:
             members: dict[str, list[EntityRow]] = {}
             for group, row in _moved(rows, dealt, turns):
                 members.setdefault(group, []).append(row)
-            documents = {group: sum(one.documents for one in of) for group, of in members.items()}
+            documents = {group: sum(row.documents for row in of) for group, of in members.items()}
             yield replace(cell, groups=members, documents=documents, pairs={}, quantiles={})
 
 
 def _exchangeable(groups: Mapping[str, Collection[str]]) -> list[list[str]]:
     """Entities that may swap groups, given sorted: those in groups of the same families."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    by_families: dict[tuple[str, ...], list[str]] = {}
     for entity, of in groups.items():
-        found.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
-    return [found[families] for families in sorted(found)]
+        by_families.setdefault(tuple(sorted({family(group) for group in of})), []).append(entity)
+    return [by_families[families] for families in sorted(by_families)]
 
 
 def _moved(
@@ -112,9 +112,9 @@ def _moved(
     An entity of several groups has the same row in each where a lexicon has it there, and rows of
     its own where they are regions of one picture.
     """
-    for entity, own in rows:
+    for entity, entity_rows in rows:
         for place, group in enumerate(dealt[entity], start=turns[entity]):
-            yield group, own[place % len(own)]
+            yield group, entity_rows[place % len(entity_rows)]
 
 
 NAME = "second lexicon"
@@ -152,13 +152,13 @@ def with_second(
             yield row
             continue
         against = references[row.group].groups
-        found = _compared(mixed[row.target, row.class_name], row.group, against, rules)
-        if found is None:
+        estimate = _compared(mixed[row.target, row.class_name], row.group, against, rules)
+        if estimate is None:
             note = f"{NAME}: fewer than {MIN_ENTITIES} entities on a side"
             yield replace(row, note="; ".join(filter(None, (row.note, note))))
         else:
             robustness = Robustness(
-                name=NAME, unit="", difference=found.difference, interval=found.interval()
+                name=NAME, unit="", difference=estimate.difference, interval=estimate.interval()
             )
             yield replace(row, robustness=(*row.robustness, robustness))
 
@@ -215,19 +215,20 @@ def planted(
     ]
     if not compared:
         return ()
-    beside = np.array([one.p_values(range(lexicons), 0.0, _BESIDE)[1] for one in compared])
+    beside = np.array(
+        [comparison.p_values(range(lexicons), 0.0, _BESIDE)[1] for comparison in compared]
+    )
     turns = generator("planted", rules.seed).permutation(len(compared))
-    found = [(0, 0) for _ in SIZES]
+    hits = [(0, 0) for _ in SIZES]
     for place, number in enumerate(turns):
         draws = range(place, lexicons, len(compared))
         if not draws:
             continue
         for row, size in enumerate(SIZES):
             signs = _signs(compared[number], draws, size * difference, rules, beside, int(number))
-            found[row] = found[row][0] + signs.count(1), found[row][1] + signs.count(-1)
+            hits[row] = hits[row][0] + signs.count(1), hits[row][1] + signs.count(-1)
     return tuple(
-        _row(size * difference, lexicons, *counts)
-        for size, counts in zip(SIZES, found, strict=True)
+        _row(size * difference, lexicons, *counts) for size, counts in zip(SIZES, hits, strict=True)
     )
 
 
@@ -246,14 +247,14 @@ def _signs(
     return signs
 
 
-def _row(difference: float, lexicons: int, found: int, wrong: int) -> Planted:
+def _row(difference: float, lexicons: int, right: int, wrong: int) -> Planted:
     return Planted(
         difference=difference,
         lexicons=lexicons,
-        found=found,
+        found=right,
         wrong=wrong,
-        share=found / lexicons,
-        interval=wilson(found, lexicons),
+        share=right / lexicons,
+        interval=wilson(right, lexicons),
     )
 
 
@@ -275,7 +276,7 @@ class _Comparison:
             random = generator("planted", *self.name, self.group)
             order = _subsets(random, permutations, len(self.left) + len(self.right), few)
         pairs = [self._judged(draw, size, order) for draw in draws]
-        return np.array([one for one, _ in pairs]), np.array([p for _, p in pairs])
+        return np.array([difference for difference, _ in pairs]), np.array([p for _, p in pairs])
 
     def _judged(
         self, draw: int, size: float, order: NDArray[np.intp] | None
@@ -301,10 +302,10 @@ def _comparisons(
         against = references[group].groups
         others, _ = cell.others(group, against)
         if min(len(members), len(others)) >= MIN_ENTITIES:
-            single = _means(cell, {family(one) for one in (group, *against)})
+            single = _means(cell, {family(name_) for name_ in (group, *against)})
             places = {entity: place for place, entity in enumerate(single)}
             left, right = (
-                np.array([places[one.entity] for one in side], dtype=np.intp)
+                np.array([places[row.entity] for row in side], dtype=np.intp)
                 for side in (members, others)
             )
             yield _Comparison(name, group, np.array(list(single.values())), left, right)
@@ -312,13 +313,13 @@ def _comparisons(
 
 def _means(cell: Cell, families: Collection[str]) -> dict[str, float]:
     """The mean of every entity of these families, by name."""
-    found = {
+    means = {
         row.entity: row.mean
         for group, rows in cell.groups.items()
         if family(group) in families
         for row in rows
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(means.items()))
 
 
 def _student_p(left: _Array, right: _Array) -> float:
@@ -332,10 +333,10 @@ def _subsets(random: np.random.Generator, count: int, of: int, size: int) -> NDA
     """(`count`, `size`) different numbers below `of` in every row, all sets alike likely."""
     if of < size**2:
         return random.random((count, of)).argpartition(size - 1, axis=1)[:, :size]
-    found = random.integers(of, size=(count, size))
+    numbers = random.integers(of, size=(count, size))
     while True:
-        ordered = np.sort(found, axis=1)
+        ordered = np.sort(numbers, axis=1)
         twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
         if not len(twice):
-            return found.astype(np.intp, copy=False)
-        found[twice] = random.integers(of, size=(len(twice), size))
+            return numbers.astype(np.intp, copy=False)
+        numbers[twice] = random.integers(of, size=(len(twice), size))

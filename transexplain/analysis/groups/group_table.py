@@ -59,8 +59,8 @@ class Within:
         left, right = _by_entity(members), _by_entity(others)
         both = sorted(left.keys() & right.keys())
         return cls(
-            means=[left[one][0] - right[one][0] for one in both],
-            shares=[left[one][1] - right[one][1] for one in both],
+            means=[left[entity][0] - right[entity][0] for entity in both],
+            shares=[left[entity][1] - right[entity][1] for entity in both],
         )
 
     def __len__(self) -> int:
@@ -77,12 +77,12 @@ class Within:
 
     def robustness(self) -> Iterator[Robustness]:
         """The share of |R| instead of the unit."""
-        found = one_sample(self.shares)
+        estimate = one_sample(self.shares)
         yield Robustness(
             name="share of |R|",
             unit="share",
-            difference=found.difference,
-            interval=found.interval(),
+            difference=estimate.difference,
+            interval=estimate.interval(),
         )
 
 
@@ -138,8 +138,10 @@ def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
     compared = [
         _compare(cell, group, references[group], rules) for cell in cells for group in cell.groups
     ]
-    p = adjusted([one.row.p for one in compared], rules.correction)
-    return [_judged(one, value, rules) for one, value in zip(compared, p, strict=True)]
+    p = adjusted([comparison.row.p for comparison in compared], rules.correction)
+    return [
+        _judged(comparison, value, rules) for comparison, value in zip(compared, p, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +178,15 @@ def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Com
         why = f"all mentions of a side are in one {cell.unit}"
         return _Compared(replace(row, note="; ".join([*notes, why])), None, why=why)
     row = replace(row, note="; ".join([*notes, *_uneven(members)]))
-    found = _tested(row, members, others, rules)
+    tested = _tested(row, members, others, rules)
     if both is None:
-        return found
-    return replace(found, row=_with_two_way(found.row, both, cell, rules), both=both)
+        return tested
+    return replace(tested, row=_with_two_way(tested.row, both, cell, rules), both=both)
 
 
 def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
     """Why a group's mentions carry less information than their number suggests."""
-    largest = max(members, key=lambda one: (one.mentions, one.entity))
+    largest = max(members, key=lambda row: (row.mentions, row.entity))
     share = largest.mentions / sum(member.mentions for member in members)
     if share > _LARGE_SHARE:
         yield f"{largest.entity!r} has {share:.0%} of the group's mentions"
@@ -222,7 +224,7 @@ def _tested(
     others: Sequence[EntityRow],
     rules: Rules,
 ) -> _Compared:
-    left, right = [one.mean for one in members], [one.mean for one in others]
+    left, right = [row_.mean for row_ in members], [row_.mean for row_ in others]
     estimate = estimated(members, others, rules)
     seed = (rules.seed, row.group, row.target, row.class_name)
     tested = replace(
@@ -264,7 +266,7 @@ def _compared_within(row: GroupStatistic, within: Within, rules: Rules) -> _Comp
 
 def estimated(members: Sequence[EntityRow], others: Sequence[EntityRow], rules: Rules) -> Estimate:
     """The difference of the entity means of two sides, each of at least two entities."""
-    left, right = [one.mean for one in members], [one.mean for one in others]
+    left, right = [row.mean for row in members], [row.mean for row in others]
     return _estimate(members, others, left, right, rules)
 
 
@@ -278,7 +280,7 @@ def _estimate(
     if rules.bare or min(len(left), len(right)) < BOOTSTRAP_FROM:
         return welch(left, right)
     weights = tuple(
-        poisson_weights([one.entity for one in side], RESAMPLES, rules.seed)
+        poisson_weights([row.entity for row in side], RESAMPLES, rules.seed)
         for side in (members, others)
     )
     return bootstrapped(left, right, (weights[0], weights[1]))
@@ -288,7 +290,7 @@ def _by_share(
     members: Sequence[EntityRow], others: Sequence[EntityRow], rules: Rules
 ) -> Robustness:
     """The share of |R| instead of the unit."""
-    shares = ([one.share for one in members], [one.share for one in others])
+    shares = ([row.share for row in members], [row.share for row in others])
     estimate = _estimate(members, others, *shares, rules)
     return Robustness(
         name="share of |R|",
@@ -316,9 +318,9 @@ def _judged(compared: _Compared, p: float | None, rules: Rules) -> GroupStatisti
         return replace(
             compared.row, verdict="reference", reason="what the others are compared with"
         )
-    found = judge(compared.estimate, p, rules.practical, both=compared.both)
-    reason = compared.why or found.reason
-    return replace(compared.row, adjusted_p=p, verdict=found.verdict, reason=reason)
+    judgement = judge(compared.estimate, p, rules.practical, both=compared.both)
+    reason = compared.why or judgement.reason
+    return replace(compared.row, adjusted_p=p, verdict=judgement.verdict, reason=reason)
 
 
 _Array = NDArray[np.float64]
@@ -379,7 +381,7 @@ def mean_variances(
     within = float(np.sum(np.maximum(np.asarray(squares, float) - n * x**2, 0.0)))
     if freedom == 0.0 or within <= 0.0:
         return None
-    return [float(one) for one in within / freedom / n]
+    return [float(variance) for variance in within / freedom / n]
 
 
 def _paule_mandel(x: _Array, v: _Array) -> float:
@@ -436,8 +438,8 @@ def rankings(totals: EntityTotals) -> list[Ranking]:
     Means are shrunk by empirical Bayes, see `shrink`; an entity of several groups is
     ranked once.
     """
-    found = (_ranking(key, totals.rows(strata)) for key, strata in by_class(totals).items())
-    return [one for one in found if one is not None]
+    lists = (_ranking(key, totals.rows(strata)) for key, strata in by_class(totals).items())
+    return [ranking for ranking in lists if ranking is not None]
 
 
 def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> Ranking | None:
@@ -473,7 +475,7 @@ def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> Ranking | None:
         class_name=key[1],
         centre=believed.centre,
         spread=believed.spread,
-        entities=tuple(sorted(ranked, key=lambda one: (-one.shrunken, one.entity))),
+        entities=tuple(sorted(ranked, key=lambda entity: (-entity.shrunken, entity.entity))),
     )
 
 
@@ -546,16 +548,16 @@ def splits(
         ("label", _rightness),
         ("slice", lambda stratum: stratum.slice),
     )
-    found = (_split(by, value_of, totals, overall, rules) for by, value_of in ways)
-    return tuple(one for one in found if one is not None)
+    parts = (_split(by, value_of, totals, overall, rules) for by, value_of in ways)
+    return tuple(split for split in parts if split is not None)
 
 
 def with_reversals(
-    rows: Iterable[GroupStatistic], found: Iterable[Split]
+    rows: Iterable[GroupStatistic], parts: Iterable[Split]
 ) -> Iterator[GroupStatistic]:
     """Rows with a note where their difference is reversed within the parts of a split."""
     turned: dict[tuple[str, str, str], list[str]] = {}
-    for split in found:
+    for split in parts:
         for reversal in split.reversals:
             key = (reversal.target, reversal.class_name, reversal.group)
             turned.setdefault(key, []).append(f"the sign is the other one within every {split.by}")
@@ -604,10 +606,10 @@ def _split(
 def _by_value(cells: Sequence[tuple[str, Cell]], rules: Rules) -> dict[str, list[GroupStatistic]]:
     """The rows of all cells, judged as one family."""
     values = [value for value, cell in cells for _ in cell.groups]
-    found: dict[str, list[GroupStatistic]] = {}
+    by_value: dict[str, list[GroupStatistic]] = {}
     for value, row in zip(values, table_of([cell for _, cell in cells], rules), strict=True):
-        found.setdefault(value, []).append(row)
-    return found
+        by_value.setdefault(value, []).append(row)
+    return by_value
 
 
 def _reversals(
@@ -621,15 +623,19 @@ def _reversals(
             if row.difference is not None:
                 within.setdefault(_key(row), {})[value] = row.difference
     for row in overall:
-        found, whole = within.get(_key(row), {}), row.difference or 0.0
-        matters = max(map(abs, (whole, *found.values()))) > practical
-        if matters and len(found) > 1 and all(inside * whole < 0.0 for inside in found.values()):
+        parts_of_row, whole = within.get(_key(row), {}), row.difference or 0.0
+        matters = max(map(abs, (whole, *parts_of_row.values()))) > practical
+        if (
+            matters
+            and len(parts_of_row) > 1
+            and all(inside * whole < 0.0 for inside in parts_of_row.values())
+        ):
             yield Reversal(
                 group=row.group,
                 target=row.target,
                 class_name=row.class_name,
                 overall=whole,
-                parts=dict(sorted(found.items())),
+                parts=dict(sorted(parts_of_row.items())),
             )
 
 

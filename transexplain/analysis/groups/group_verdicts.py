@@ -243,23 +243,23 @@ class _GroupEvidence:
             measure = other.measure("rate" if name == "impact ratio" else name)
             same = other.stratum and other.prediction == row.prediction
             if same and measure is not None and measure.interval is not None:
-                own, reference = other.own.selected.total, other.other.selected.total
-                weight = own * reference / (own + reference)
+                mine, reference = other.own.selected.total, other.other.selected.total
+                weight = mine * reference / (mine + reference)
                 pooled += weight * measure.value
                 weights += weight
         limit = row.measure("rate" if name == "impact ratio" else name)
         return bool(weights and limit is not None and abs(pooled / weights) <= limit.high)
 
     def _missing(self) -> Iterator[str]:
-        found = self.found
-        places = found.mentions + found.left_out
-        if places and found.left_out > LEFT_OUT * places:
+        matching = self.found
+        places = matching.mentions + matching.left_out
+        if places and matching.left_out > LEFT_OUT * places:
             yield (
-                f"{100 * found.left_out / places:.0f} % of the places that may mention it were "
+                f"{100 * matching.left_out / places:.0f} % of the places that may mention it were "
                 "left out as ordinary words"
             )
-        if found.mentions and found.most_share > ONE_ENTITY:
-            yield f"{found.most} is {100 * found.most_share:.0f} % of its mentions"
+        if matching.mentions and matching.most_share > ONE_ENTITY:
+            yield f"{matching.most} is {100 * matching.most_share:.0f} % of its mentions"
         if self.relevance and all(row.verdict == "suppressed" for row in self.relevance):
             yield _not_compared(self.relevance[0])
 

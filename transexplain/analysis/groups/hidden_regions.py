@@ -67,9 +67,9 @@ def region_table(
         others = set(reference.groups) - {group}
         if reference.name == group:
             continue
-        kept = [one for one in ordered if one.group == group or one.group in others]
-        for stratum in ("", *sorted({one.slice for one in kept} - {""})):
-            within = [one for one in kept if stratum in ("", one.slice)]
+        kept = [region for region in ordered if region.group == group or region.group in others]
+        for stratum in ("", *sorted({region.slice for region in kept} - {""})):
+            within = [region for region in kept if stratum in ("", region.slice)]
             if not _comparable(within, group, MIN_TEXTS if stratum else 1):
                 continue
             compared = _Compared(within, group, classes, practical)
@@ -98,20 +98,21 @@ def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion
     return [
         HiddenRegion(
             **{
-                **one,
-                "log_odds": tuple(one["log_odds"]),
-                "without": tuple(one["without"]),
-                "hidden": tuple(tuple(way) for way in one["hidden"]),
+                **row,
+                "log_odds": tuple(row["log_odds"]),
+                "without": tuple(row["without"]),
+                "hidden": tuple(tuple(way) for way in row["hidden"]),
             }
         )
-        for one in content
+        for row in content
     ]
 
 
 def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
     """Whether both sides have regions in enough pictures."""
     sides = [
-        {region.document for region in regions if (region.group == group) == own} for own in (0, 1)
+        {region.document for region in regions if (region.group == group) == side}
+        for side in (0, 1)
     ]
     return min(map(len, sides)) >= fewest
 
@@ -238,16 +239,16 @@ class _Compared:
     def _enough(self) -> bool:
         """Whether both sides have the pictures that an interval needs, in at least two clusters."""
         for side in (self.left, ~self.left):
-            pictures = {one.document for one in self._of(side)}
+            pictures = {region.document for region in self._of(side)}
             if len(pictures) < MIN_TEXTS or len(np.unique(self.cluster[side])) < 2:
                 return False
         return True
 
     def _of(self, side: NDArray[np.bool_]) -> Iterator[HiddenRegion]:
-        return (region for region, own in zip(self.regions, side, strict=True) if own)
+        return (region for region, inside in zip(self.regions, side, strict=True) if inside)
 
     def _entities(self, side: NDArray[np.bool_]) -> int:
-        return len({(one.group, one.entity) for one in self._of(side)})
+        return len({(region.group, region.entity) for region in self._of(side)})
 
     def _changed(self) -> _Floats:
         """(N,) the share of ways of hiding a region that change the prediction."""
@@ -275,12 +276,12 @@ class _Compared:
         """The group's regions with the largest effect, at most one of each picture."""
         named: set[str] = set()
         pairs = zip(self._of(self.left), values[self.left].tolist(), strict=True)
-        for one, change in sorted(pairs, key=lambda pair: -abs(pair[1])):
-            if one.document not in named and len(named) < SHOWN:
-                named.add(one.document)
+        for region, change in sorted(pairs, key=lambda pair: -abs(pair[1])):
+            if region.document not in named and len(named) < SHOWN:
+                named.add(region.document)
                 yield Change(
-                    document=one.document,
-                    entity=one.entity,
+                    document=region.document,
+                    entity=region.entity,
                     replacement="",
                     other="",
                     change=change,

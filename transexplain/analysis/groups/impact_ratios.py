@@ -48,7 +48,7 @@ class ImpactRow:
     @property
     def category(self) -> str:
         """The name of the category in the report."""
-        return ", ".join(one for one in (self.sex, self.ethnicity) if one)
+        return ", ".join(part for part in (self.sex, self.ethnicity) if part)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ def favourable_answers(plan: AuditPlan) -> tuple[Answer, ...]:
         )
     names = ClassNames(plan.model.classes, plan.classifications)
     several = plan.several is not None
-    return tuple(_answer(one, names, several=several) for one in plan.impact.favourable)
+    return tuple(_answer(name, names, several=several) for name in plan.impact.favourable)
 
 
 def _answer(name: str, names: ClassNames, *, several: bool) -> Answer:
@@ -122,14 +122,14 @@ class _Counted:
     def __init__(self, plan: ImpactPlan, answers: Sequence[Answer], classes: Sequence[str]) -> None:
         self.cells: dict[_Key, _Cell] = {}
         self._plan, self._answers, self._classes = plan, answers, classes
-        self._unknown = {one.strip().casefold() for one in plan.unknown} | {""}
+        self._unknown = {value.strip().casefold() for value in plan.unknown} | {""}
 
     def add(self, some: Sequence[Answered]) -> None:
         """Count items; one without all logits has scores that are not a number."""
         width = len(self._classes)
         full = (logits if len(logits) == width else (nan,) * width for _, logits, _ in some)
         matrix = np.array(list(full), dtype=np.float64)
-        scores = [one.log_odds(matrix) for one in self._answers]
+        scores = [answer.log_odds(matrix) for answer in self._answers]
         for row, (predicted, _, meta) in enumerate(some):
             key = self._category(meta, self._plan.sex), self._category(meta, self._plan.ethnicity)
             cell = self.cells.setdefault(key, _Cell(len(self._answers)))
@@ -209,11 +209,11 @@ def _table(
         if sex is None or ethnicity is None:
             unknown += cell.items
             continue
-        found = sums.setdefault((sex, ethnicity), _Sums())
-        found.items += cell.items
-        found.selected += cell.selected[number]
+        total_of_key = sums.setdefault((sex, ethnicity), _Sums())
+        total_of_key.items += cell.items
+        total_of_key.selected += cell.selected[number]
         if median is not None:
-            found.above += int(np.count_nonzero(np.asarray(cell.scores[number]) > median))
+            total_of_key.above += int(np.count_nonzero(np.asarray(cell.scores[number]) > median))
     items = sum(total.items for total in sums.values())
     return ImpactTable(
         by=by,
@@ -227,28 +227,28 @@ def _rows(
     sums: Mapping[tuple[str, str], _Sums], items: int, least: float, *, scored: bool
 ) -> Iterator[ImpactRow]:
     ordered = sorted(sums.items())
-    kept = [one for _, one in ordered if one.items / items >= least]
+    kept = [total for _, total in ordered if total.items / items >= least]
     # of several with the highest rate the largest is what intervals are against
-    best = max(kept, key=lambda one: (one.selected / one.items, one.items), default=None)
+    best = max(kept, key=lambda total: (total.selected / total.items, total.items), default=None)
     reference = _share(best) if best and best.selected else None
-    scoring = max((one.above / one.items for one in kept), default=0.0) if scored else 0.0
-    for (sex, ethnicity), one in ordered:
-        own, excluded = _share(one), one.items / items < least
+    scoring = max((total.above / total.items for total in kept), default=0.0) if scored else 0.0
+    for (sex, ethnicity), cell in ordered:
+        share, excluded = _share(cell), cell.items / items < least
         against = None if excluded else reference
         yield ImpactRow(
             sex=sex,
             ethnicity=ethnicity,
-            items=one.items,
-            share=one.items / items,
+            items=cell.items,
+            share=cell.items / items,
             excluded=excluded,
-            selected=one.selected,
-            rate=own.value,
-            interval=own.interval(),
-            ratio=own.value / against.value if against else None,
-            ratio_interval=ratio(own, against) if against and one is not best else None,
-            above=one.above if scored else None,
-            scoring_rate=one.above / one.items if scored else None,
-            scoring_ratio=one.above / one.items / scoring if scoring and not excluded else None,
+            selected=cell.selected,
+            rate=share.value,
+            interval=share.interval(),
+            ratio=share.value / against.value if against else None,
+            ratio_interval=ratio(share, against) if against and cell is not best else None,
+            above=cell.above if scored else None,
+            scoring_rate=cell.above / cell.items if scored else None,
+            scoring_ratio=cell.above / cell.items / scoring if scoring and not excluded else None,
         )
 
 

@@ -96,8 +96,8 @@ def wilson(count: int, total: int) -> Interval:
     """Score interval of the share count / total (Wilson 1927); `total` is at least 1."""
     from scipy.stats import binomtest  # slow to import, and a wrong request comes first
 
-    found = binomtest(count, total).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
+    ends = binomtest(count, total).proportion_ci(method="wilson")
+    return float(ends.low), float(ends.high)
 
 
 def one_sample(values: Sequence[float]) -> Estimate:
@@ -214,12 +214,12 @@ class Share:
         if not total:
             return None
         count = sum(counted for _, counted in sizes.values())
-        alone, own = sizes.pop("", (0, 0))
+        alone, alone_counted = sizes.pop("", (0, 0))
         number = len(sizes) + alone
         effective, freedom, share = float(total), math.inf, count / total
         if sizes:
             freedom = number - 1.0
-            effective = min(_effective(sizes.values(), alone, own, share), float(total))
+            effective = min(_effective(sizes.values(), alone, alone_counted, share), float(total))
         errors = {name: (some - share * items) / total for name, (items, some) in sizes.items()}
         return cls(count=count, total=total, effective=effective, freedom=freedom, errors=errors)
 
@@ -265,17 +265,19 @@ class Share:
         return Rate(count=self.count, total=self.total, interval=self.interval())
 
 
-def _effective(sizes: Iterable[tuple[int, int]], alone: int, own: int, share: float) -> float:
+def _effective(
+    sizes: Iterable[tuple[int, int]], alone: int, counted_alone: int, share: float
+) -> float:
     """The number of independent items with as much information as these clusters and single
     items.
     """
-    found = list(sizes)
-    total = alone + sum(items for items, _ in found)
+    pairs = list(sizes)
+    total = alone + sum(items for items, _ in pairs)
     if share in (0.0, 1.0):  # nothing varies, so assume that answers within a cluster are equal
-        return total * total / (alone + sum(items * items for items, _ in found))
-    number = alone + len(found)
-    squares = own * (1 - share) ** 2 + (alone - own) * share**2
-    squares += sum((counted - share * items) ** 2 for items, counted in found)
+        return total * total / (alone + sum(items * items for items, _ in pairs))
+    number = alone + len(pairs)
+    squares = counted_alone * (1 - share) ** 2 + (alone - counted_alone) * share**2
+    squares += sum((counted - share * items) ** 2 for items, counted in pairs)
     if number < 2 or squares == 0.0:
         return float(total)
     return share * (1 - share) * total * total / (squares * number / (number - 1))
@@ -285,7 +287,7 @@ def correlation(left: Share, right: Share) -> float:
     """Of two shares over clusters that are partly the same; 0 without any in common."""
     common = left.errors.keys() & right.errors.keys()
     sizes = [
-        math.sqrt(sum(error * error for error in one.errors.values())) for one in (left, right)
+        math.sqrt(sum(error * error for error in share.errors.values())) for share in (left, right)
     ]
     if len(common) < 2 or 0.0 in sizes:
         return 0.0

@@ -87,7 +87,7 @@ def shipped() -> list[str]:
 
 def _shipped(name: str) -> tuple[str, str]:
     if name not in (*shipped(), *_NO_LEXICONS):
-        known = [BUILTIN + one for one in shipped()]
+        known = [BUILTIN + lexicon for lexicon in shipped()]
         near = did_you_mean(name, shipped()) or ";"
         raise LexiconError(f"there is no lexicon {BUILTIN}{name}{near} known: {', '.join(known)}")
     file = resources.files("transexplain.analysis.groups") / "lexicons" / f"{name}.yaml"
@@ -146,7 +146,7 @@ def _table(text: str, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _grouped(rows: Iterable[tuple[int, dict[str, str]]]) -> dict[str, Any]:
     """The rows in the form that a YAML file has; a group's sources are joined."""
-    found: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
     for line, row in rows:
         for column in ("group", "term"):
             if not row[column]:
@@ -157,24 +157,24 @@ def _grouped(rows: Iterable[tuple[int, dict[str, str]]]) -> dict[str, Any]:
                 f"line {line}: group {row['group']!r}, term {row['term']!r}: ambiguous is "
                 f"{flag!r}; write yes, no or place, or leave it empty"
             )
-        body = found.setdefault(row["group"], {"sources": {}, "terms": []})
+        body = groups.setdefault(row["group"], {"sources": {}, "terms": []})
         body["sources"].setdefault(row.get("source", ""))
         entry: dict[str, Any] = {"term": row["term"], "ambiguous": _FLAGS.get(flag)}
         body["terms"].append({**entry, "entity": row.get("entity") or None})
     return {
         group: {"source": "; ".join(filter(None, body["sources"])), "terms": body["terms"]}
-        for group, body in found.items()
+        for group, body in groups.items()
     }
 
 
 def _once(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """A mapping that refuses a group that is given twice."""
-    found: dict[Any, Any] = {}
+    mapping: dict[Any, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in mapping:
             raise ValueError(f"{key!r} is given twice; join the two lists")
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 _KEYS = {"term": ("term", "entity", "ambiguous"), "terms": ("entity", "terms", "ambiguous")}
@@ -248,10 +248,10 @@ class _Reading:
             raise LexiconError(
                 f"{self._where}: entry {entry!r} needs an entity and a list of its spellings"
             )
-        for one in entry["terms"]:
-            own = self._flag(one) if isinstance(one, dict) else None
-            term = one.get("term") if isinstance(one, dict) else one
-            self._spelling(term, entity, flag if own is None else own)
+        for spelling in entry["terms"]:
+            flag_of_spelling = self._flag(spelling) if isinstance(spelling, dict) else None
+            term = spelling.get("term") if isinstance(spelling, dict) else spelling
+            self._spelling(term, entity, flag if flag_of_spelling is None else flag_of_spelling)
 
     def group(self, name: str, source: str) -> EntityGroup:
         """All that was read."""
@@ -363,14 +363,14 @@ def checked_pairs(pairs: Iterable[Pair], groups: Sequence[EntityGroup]) -> tuple
     for group in groups:
         for term in group.terms:
             homes.setdefault(exact_key(term), []).append(group.name)
-    found: dict[frozenset[str], Pair] = {}
+    checked: dict[frozenset[str], Pair] = {}
     for pair in pairs:
         _check(pair, [homes.get(exact_key(word), []) for word in pair])
         key = frozenset(map(exact_key, pair))
-        if key in found:
+        if key in checked:
             raise LexiconError(f"{_shown(pair)} is given twice; keep one")
-        found[key] = pair
-    return tuple(found.values())
+        checked[key] = pair
+    return tuple(checked.values())
 
 
 class Partners:
@@ -404,10 +404,10 @@ class Partners:
 
 def _takes_possessive(following: str) -> bool:
     """Whether the text continues with a word that a possessive can stand before."""
-    found = pieces(following[:100])
-    if not found or following[:1] != " ":
+    words = pieces(following[:100])
+    if not words or following[:1] != " ":
         return False
-    return found[0].key[0].isalnum() and found[0].key not in _NO_OWN
+    return words[0].key[0].isalnum() and words[0].key not in _NO_OWN
 
 
 def _with_capitals_of(partner: str, word: str) -> str:
@@ -417,8 +417,8 @@ def _with_capitals_of(partner: str, word: str) -> str:
 
 
 def _check(pair: Pair, homes: Sequence[Sequence[str]]) -> None:
-    for word, own in zip(pair, homes, strict=True):
-        if not own:
+    for word, homes_of_word in zip(pair, homes, strict=True):
+        if not homes_of_word:
             raise LexiconError(f"{_shown(pair)}: {word!r} is no term of the groups used")
     left, right = homes
     if any(family(a) == family(b) and a != b for a in left for b in right):
@@ -449,5 +449,5 @@ def _pair(source: str, entry: Any) -> Pair:
     for word in entry:
         if not isinstance(word, str) or not pieces(word):
             raise LexiconError(f"{source}: pair {entry!r}: {word!r} is no word; put it in quotes")
-    word, partner = (" ".join(one.split()) for one in entry)
+    word, partner = (" ".join(side.split()) for side in entry)
     return word, partner

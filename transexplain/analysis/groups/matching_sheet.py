@@ -58,7 +58,7 @@ def sampled_mentions(mentions: Iterable[Mention], count: int, seed: int = 0) -> 
         else:
             continue
         best[key] = (rank, mention)
-    return [one for _, one in sorted(best.values(), key=lambda pair: pair[0])]
+    return [mention for _, mention in sorted(best.values(), key=lambda pair: pair[0])]
 
 
 def write_sheet(stream: TextIO, mentions: Sequence[Mention], texts: Mapping[str, str]) -> None:
@@ -90,12 +90,12 @@ def read_sheet(path: Path) -> list[tuple[str, bool]]:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            found = list(_answers(path, csv.DictReader(stream, strict=True)))
+            answers = list(_answers(path, csv.DictReader(stream, strict=True)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"cannot read the checked sheet {path}: {error}") from error
-    if not found:
+    if not answers:
         raise ConfigurationError(f"{path}: the column correct is empty; write yes or no into it")
-    return found
+    return answers
 
 
 def checked_precisions(path: Path, groups: Collection[str]) -> list[Precision]:
@@ -115,8 +115,8 @@ def checked_precisions(path: Path, groups: Collection[str]) -> list[Precision]:
 def precisions(answers: Sequence[tuple[str, bool]]) -> list[Precision]:
     """The precision over all groups, then of each by name."""
     groups = sorted({group for group, _ in answers})
-    found = [_precision(ALL, [right for _, right in answers])]
-    return found + [
+    precision = [_precision(ALL, [right for _, right in answers])]
+    return precision + [
         _precision(g, [right for group, right in answers if group == g]) for g in groups
     ]
 

@@ -57,24 +57,24 @@ class Ablations:
 
 def ablations_of(ablations: Iterable[MentionAblation]) -> Ablations | None:
     """One row per (target, class, group), sorted by these; None without any ablation."""
-    found: dict[tuple[str, str, str], list[MentionAblation]] = {}
+    by_key: dict[tuple[str, str, str], list[MentionAblation]] = {}
     items: dict[str, bool] = {}
     for ablation in sorted(ablations):
-        found.setdefault((ablation.target, ablation.class_name, ablation.group), []).append(
+        by_key.setdefault((ablation.target, ablation.class_name, ablation.group), []).append(
             ablation
         )
         items[ablation.item_id] = ablation.flipped
     if not items:
         return None
-    rows = tuple(_row(key, found[key]) for key in sorted(found))
+    rows = tuple(_row(key, by_key[key]) for key in sorted(by_key))
     return Ablations(items=len(items), changed=sum(items.values()), rows=rows)
 
 
 def _row(key: tuple[str, str, str], ablations: Sequence[MentionAblation]) -> AblationStatistic:
     target, class_name, group = key
     pairs = [(ablation.entity, ablation) for ablation in ablations]
-    rates = by_entity((entity, float(one.flipped)) for entity, one in pairs)
-    changes = by_entity((entity, one.change) for entity, one in pairs)
+    rates = by_entity((entity, float(ablation.flipped)) for entity, ablation in pairs)
+    changes = by_entity((entity, ablation.change) for entity, ablation in pairs)
     return AblationStatistic(
         group=group,
         target=target,
@@ -111,7 +111,7 @@ def ablations_to_json(ablations: Iterable[MentionAblation]) -> list[dict[str, An
 
 def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:
     """Means of every entity, by name: mentions of one entity are not independent."""
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for entity, value in values:
-        found.setdefault(entity, []).append(value)
-    return [float(np.mean(found[entity])) for entity in sorted(found)]
+        by_name.setdefault(entity, []).append(value)
+    return [float(np.mean(by_name[entity])) for entity in sorted(by_name)]

@@ -74,7 +74,7 @@ class CandidateCounts:
             name for name, some in terms.items() if not all(term.islower() for term in some)
         }
         self._against = compared_with(plan.reference, terms) if answers_of(plan) else {}
-        listed = {piece.key for some in terms.values() for one in some for piece in pieces(one)}
+        listed = {piece.key for some in terms.values() for term in some for piece in pieces(term)}
         self._words = WORDS - listed
         self._texts: Counter[tuple[frozenset[str], tuple[str, str]]] = Counter()
         self._with: Counter[tuple[frozenset[str], tuple[str, str], str]] = Counter()
@@ -87,39 +87,39 @@ class CandidateCounts:
 
     def add(self, text: str, stratum: tuple[str, str], matches: Sequence[Match]) -> None:
         """Count a text of this label and stratum."""
-        found = pieces(text)
+        text_pieces = pieces(text)
         groups = frozenset(match.group for match in matches)
         if groups:
             self._texts[groups, stratum] += 1
-            words = {one.key for one in found if one.key in self._words}
+            words = {piece.key for piece in text_pieces if piece.key in self._words}
             for word in words:
-                if any(is_candidate(one, word) for one in found):
+                if any(is_candidate(piece, word) for piece in text_pieces):
                     self._with[groups, stratum, word] += 1
         if self._spellings is not None:
-            self._spellings.add(found, matches)
+            self._spellings.add(text_pieces, matches)
 
     def candidates(self, sampled: float, rows: float) -> tuple[CandidateWord, ...]:
         """At most `MOST`, each to be tried in about `sampled` texts.
 
         `rows`: of the whole data, for each that was counted.
         """
-        found = [*self._associated()]
+        words = [*self._associated()]
         if self._spellings is not None:
-            found += self._spellings.found(self._named)
-        found = sorted(found, key=lambda one: (-one.texts, one.group, one.word))[:MOST]
+            words += self._spellings.found(self._named)
+        words = sorted(words, key=lambda word: (-word.texts, word.group, word.word))[:MOST]
         return tuple(
             CandidateWord(
-                word=one.word,
-                group=one.group,
-                reference=self._reference(one.group),
-                entity=one.entity,
-                texts=one.texts,
-                association=one.association,
-                interval=one.interval,
-                share=min(1.0, sampled / (one.texts * rows)),
+                word=word.word,
+                group=word.group,
+                reference=self._reference(word.group),
+                entity=word.entity,
+                texts=word.texts,
+                association=word.association,
+                interval=word.interval,
+                share=min(1.0, sampled / (word.texts * rows)),
             )
-            for one in found
-            if self._against.get(one.group)
+            for word in words
+            if self._against.get(word.group)
         )
 
     def _reference(self, group: str) -> str:
@@ -128,13 +128,13 @@ class CandidateCounts:
 
     def _associated(self) -> Iterator["_Found"]:
         tried = [
-            (group, word, own)
+            (group, word, count)
             for group in sorted(self._named)
             if self._against.get(group)
             for word in sorted(self._words)
-            if (own := self._count(group, word)) >= LEAST
+            if (count := self._count(group, word)) >= LEAST
         ]
-        for group, word, own in tried:
+        for group, word, texts in tried:
             estimate = self._association(group, word)
             if estimate is None:
                 continue
@@ -142,10 +142,10 @@ class CandidateCounts:
             half = NormalDist().inv_cdf(1 - LEVEL / (2 * len(tried))) * error
             if difference > half:
                 interval = round(difference - half, 4), round(difference + half, 4)
-                yield _Found(word, group, "", own, round(difference, 4), interval)
+                yield _Found(word, group, "", texts, round(difference, 4), interval)
 
     def _count(self, group: str, word: str) -> int:
-        return sum(n for (of, _, one), n in self._with.items() if group in of and one == word)
+        return sum(n for (of, _, key), n in self._with.items() if group in of and key == word)
 
     def _association(self, group: str, word: str) -> tuple[float, float] | None:
         """Log-odds ratio of the word in texts of the group alone and of those compared with it.
@@ -167,7 +167,7 @@ class CandidateCounts:
         for left, right in tables.values():
             if not sum(left) or not sum(right):
                 continue
-            a, b, c, d = (one + 0.5 for one in (*left, *right))
+            a, b, c, d = (count_ + 0.5 for count_ in (*left, *right))
             weight = 1 / (1 / a + 1 / b + 1 / c + 1 / d)
             weights += weight
             summed += weight * math.log(a * d / (b * c))
@@ -197,23 +197,23 @@ class _Spellings:
                 if term.islower() or len(pieces(term)) != 1:
                     continue
                 key = folded_key(term)
-                for one in (key, *_shorter(key)):
-                    self._near[one].add((key, group.name, group.entities.get(term, term)))
+                for near in (key, *_shorter(key)):
+                    self._near[near].add((key, group.name, group.entities.get(term, term)))
         self._of: dict[str, list[tuple[str, str]]] = {}  #: word -> (group, entity) that it is near
         self._texts: Counter[str] = Counter()
         self._places: Counter[tuple[str, bool]] = Counter()  #: word, with a capital
 
-    def add(self, found: Sequence[Piece], matches: Sequence[Match]) -> None:
+    def add(self, text_pieces: Sequence[Piece], matches: Sequence[Match]) -> None:
         """Count the words of a text that are in no match."""
         words = set()
-        for one in found:
-            if any(match.start <= one.start < match.end for match in matches):
+        for piece in text_pieces:
+            if any(match.start <= piece.start < match.end for match in matches):
                 continue
-            if one.key not in self._of:
-                self._of[one.key] = self._nearest(one.key)
-            if self._of[one.key]:
-                self._places[one.key, 0 in one.capitals] += 1
-                words.add(one.key)
+            if piece.key not in self._of:
+                self._of[piece.key] = self._nearest(piece.key)
+            if self._of[piece.key]:
+                self._places[piece.key, 0 in piece.capitals] += 1
+                words.add(piece.key)
         self._texts.update(words)
 
     def found(self, groups: Collection[str]) -> Iterator[_Found]:
@@ -247,14 +247,16 @@ def _shorter(key: str) -> set[str]:
     return {key[:place] + key[place + 1 :] for place in range(len(key))}
 
 
-def _is_edit(one: str, other: str) -> bool:
+def _is_edit(word: str, other: str) -> bool:
     """Whether one letter more, less, or another one makes `other` of `one`."""
-    if len(one) > len(other):
-        one, other = other, one
-    if len(other) - len(one) > 1 or not one:
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) - len(word) > 1 or not word:
         return False
-    place = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
-    return other[place + 1 :] in (one[place:], one[place + 1 :])
+    place = next(
+        (i for i, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), len(word)
+    )
+    return other[place + 1 :] in (word[place:], word[place + 1 :])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -336,14 +338,14 @@ def candidate_table(
         pairs[observation.group, observation.entity][observation.document][observation.own] = (
             observation
         )
-    found = []
+    rows = []
     for word in check.candidates if check else ():
         texts = [
             (both[True], both[False])
             for both in pairs[word.group, word.word].values()
             if len(both) == 2
         ]
-        found.append(
+        rows.append(
             Candidate(
                 word=word.word,
                 group=word.group,
@@ -356,7 +358,7 @@ def candidate_table(
                 line=_line(word),
             )
         )
-    return found
+    return rows
 
 
 def _line(word: CandidateWord) -> str:
@@ -369,9 +371,11 @@ def _line(word: CandidateWord) -> str:
 def _effects(
     texts: Sequence[tuple[Observation, Observation]], answers: Sequence[Answer]
 ) -> Iterator[CandidateEffect]:
-    clusters = [(own.cluster, None if own.cluster else own.document) for own, _ in texts]
+    clusters = [
+        (observed.cluster, None if observed.cluster else observed.document) for observed, _ in texts
+    ]
     for number, answer in enumerate(answers):
-        values = [(own.log_odds[number], other.log_odds[number]) for own, other in texts]
+        values = [(observed.log_odds[number], other.log_odds[number]) for observed, other in texts]
         effect = _mean([a - b for a, b in values], clusters)
         chances = [float(probability(a) - probability(b)) for a, b in values]
         chance = None if answer.is_number else _mean(chances, clusters)
@@ -412,7 +416,7 @@ def other_spellings(
         by[entity][exact_key(surface)][surface] += count
     plain = {folded_key(term) for term in terms}
     return {
-        entity: {one.most_common(1)[0][0]: one.total() for one in some.values()}
+        entity: {written.most_common(1)[0][0]: written.total() for written in some.values()}
         for entity, some in by.items()
         if any(key not in terms and folded_key(key) in plain for key in some)
     }
@@ -426,5 +430,5 @@ def spelling_table(
     for (of, entity, surface), count in sorted(counts.items()):
         if of == group:
             by[entity][surface] += count
-    often = sorted(by.items(), key=lambda one: (-one[1].total(), one[0]))[:entities]
+    often = sorted(by.items(), key=lambda pair: (-pair[1].total(), pair[0]))[:entities]
     return {entity: dict(some.most_common(spellings)) for entity, some in often}

@@ -146,7 +146,7 @@ def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
     if keys[0] in ("works", "worked"):
         return len(keys) > 1 and keys[1] in _WORKS_AS
     reflexive = keys[1 : 1 + _REFLEXIVE]
-    return keys[0] in _OF_PERSONS or any(one in _HERSELF for one in reflexive)
+    return keys[0] in _OF_PERSONS or any(key in _HERSELF for key in reflexive)
 
 
 def _is_past_tense(word: str, verb: str) -> bool:
@@ -199,9 +199,9 @@ class Cues:
     place `in`, `from` or `to` before it.
     """
 
-    def __init__(self, text: str, found: Sequence[Piece]) -> None:
+    def __init__(self, text: str, read: Sequence[Piece]) -> None:
         self._text = text
-        self._found = found
+        self._found = read
 
     def count_for(self, first: int, last: int, exactly: bool, kind: Ambiguity) -> bool:
         """Whether the pieces `first` to `last` are meant as a name.
@@ -351,23 +351,27 @@ class _Term:
     def strictness(self) -> int:
         return sum(map(len, self.capitals))
 
-    def accepts(self, found: Sequence[Piece], spelled: Sequence[Piece], case: CasePolicy) -> bool:
+    def accepts(self, window: Sequence[Piece], spelled: Sequence[Piece], case: CasePolicy) -> bool:
         """Whether it is `found`, the pieces by their folded keys, which are `spelled` so."""
         if not self.folds and not self.keyed(spelled):
             return False
         if case == "ignore":
             return True
         if case == "exact":
-            return self.spelled(found)
-        return all(need <= piece.capitals for need, piece in zip(self.capitals, found, strict=True))
+            return self.spelled(window)
+        return all(
+            need <= piece.capitals for need, piece in zip(self.capitals, window, strict=True)
+        )
 
     def keyed(self, spelled: Sequence[Piece]) -> bool:
         """Whether the letters are those of the lexicon, in any case."""
-        return all(key == one.key for key, one in zip(self.keys, spelled, strict=True))
+        return all(key == piece.key for key, piece in zip(self.keys, spelled, strict=True))
 
-    def spelled(self, found: Sequence[Piece]) -> bool:
+    def spelled(self, window: Sequence[Piece]) -> bool:
         """Whether the capitals are exactly those of the lexicon."""
-        return all(need == piece.capitals for need, piece in zip(self.capitals, found, strict=True))
+        return all(
+            need == piece.capitals for need, piece in zip(self.capitals, window, strict=True)
+        )
 
 
 @dataclass(slots=True)
@@ -425,17 +429,17 @@ class Matcher:
         if not self._beginnings.may_hold(text):
             return _NOTHING
         beginnings = self._root.glued
-        found = pieces(text)
-        cues = Cues(text, found)
-        walked = pieces(text, folded=True) if self._folds(text) else found
+        read = pieces(text)
+        cues = Cues(text, read)
+        walked = pieces(text, folded=True) if self._folds(text) else read
         free_from = [0] * len(self._names)
         hits: list[tuple[int, int, int, str, bool]] = []
-        for position in [place for place, one in enumerate(walked) if one.key in beginnings]:
-            start = found[position].start
-            for term, last in self._longest(walked, found, position).values():
+        for position in [place for place, piece in enumerate(walked) if piece.key in beginnings]:
+            start = read[position].start
+            for term, last in self._longest(walked, read, position).values():
                 if start < free_from[term.group]:
                     continue
-                end = found[last].end
+                end = read[last].end
                 free_from[term.group] = end
                 if self._rules.ambiguous == "recogniser" and term.ambiguous is not None:
                     meant = any(first <= start and end <= stop for first, stop in recognised)
@@ -456,14 +460,12 @@ class Matcher:
         surface = text[start:end]
         return Match(group=self._names[group], entity=entity, surface=surface, start=start, end=end)
 
-    def _meant(
-        self, cues: Cues, term: _Term, found: Sequence[Piece], first: int, last: int
-    ) -> bool:
+    def _meant(self, cues: Cues, term: _Term, read: Sequence[Piece], first: int, last: int) -> bool:
         if term.ambiguous is None or self._rules.ambiguous == "always":
             return True
         if self._rules.ambiguous == "never":
             return False
-        exactly = term.spelled(found[first : last + 1])
+        exactly = term.spelled(read[first : last + 1])
         return cues.count_for(first, last, exactly, term.ambiguous)
 
     def _insert(self, index: int, spelling: str, group: EntityGroup) -> None:
@@ -484,14 +486,14 @@ class Matcher:
             node.terms.append(_Term(index, entity, capitals, ambiguous, keys, folds))
 
     def _longest(
-        self, found: list[Piece], spelled: list[Piece], position: int
+        self, read: list[Piece], spelled: list[Piece], position: int
     ) -> dict[int, tuple[_Term, int]]:
         """Per group the longest term that starts at `position`, and its last piece."""
         best: dict[int, tuple[_Term, int]] = {}
-        for node, last in self._walk(found, position):
+        for node, last in self._walk(read, position):
             if not node.terms:
                 continue
-            window, exact = found[position : last + 1], spelled[position : last + 1]
+            window, exact = read[position : last + 1], spelled[position : last + 1]
             for term in sorted(node.terms, key=lambda t: (t.keyed(exact), t.strictness)):
                 if term.accepts(window, exact, self._rules.case):
                     best[term.group] = (term, last)
@@ -500,14 +502,14 @@ class Matcher:
     def _folds(self, text: str) -> bool:
         return self._homes is not None and not text.isascii()
 
-    def _walk(self, found: list[Piece], position: int) -> Iterator[tuple[_Node, int]]:
-        node = self._root.glued.get(found[position].key)
+    def _walk(self, read: list[Piece], position: int) -> Iterator[tuple[_Node, int]]:
+        node = self._root.glued.get(read[position].key)
         while node is not None:
             yield node, position
             position += 1
-            if position == len(found):
+            if position == len(read):
                 return
-            piece = found[position]
+            piece = read[position]
             node = (node.spaced if piece.spaced else node.glued).get(piece.key)
 
 
@@ -532,9 +534,9 @@ def _is_alone(spelling: str, group: str, homes: _Homes) -> bool:
     """Whether it is a name that no other group of the family has with other accents."""
     if not homes or spelling.islower():
         return not spelling.islower()
-    own = exact_key(spelling)
+    exact = exact_key(spelling)
     return not any(
-        key != own and name != group and family(name) == family(group)
+        key != exact and name != group and family(name) == family(group)
         for key, name in homes[folded_key(spelling)]
     )
 
@@ -569,12 +571,12 @@ def matcher_of(groups: tuple[EntityGroup, ...], rules: Matching) -> Matcher:
     To build the tree of a lexicon takes tens of milliseconds, for which the device would wait.
     Raises as `Matcher`.
     """
-    for given, ruled, known in tuple(_latest):
-        if given is groups and ruled == rules:
+    for of, ruled, known in tuple(_latest):
+        if of is groups and ruled == rules:
             return known
-    made = Matcher(groups, rules)
-    _latest.append((groups, rules, made))
-    return made
+    matcher = Matcher(groups, rules)
+    _latest.append((groups, rules, matcher))
+    return matcher
 
 
 def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Mention]:
@@ -599,16 +601,16 @@ def mentions_of(attribution: Attribution, matches: Sequence[Match]) -> list[Ment
     relevance = np.asarray(attribution.relevance, dtype=np.float64)
     columns = (tokens.starts, tokens.ends, tokens.special, relevance)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    own = [
+    spans = [
         (start, end, value) for start, end, special, value in rows if end > start and not special
     ]
-    places = Overlaps((start, end) for start, end, _ in own)
-    found: list[Mention] = []
+    places = Overlaps((start, end) for start, end, _ in spans)
+    mentions: list[Mention] = []
     for match in matches:
-        inside = [own[place][2] for place in places.of(match.start, match.end)]
+        inside = [spans[place][2] for place in places.of(match.start, match.end)]
         if inside:  # added up as an array is, whatever this version of Python does
-            found.append(_mention(attribution, match, float(np.array(inside).sum())))
-    return found
+            mentions.append(_mention(attribution, match, float(np.array(inside).sum())))
+    return mentions
 
 
 def mention_of_item(attribution: Attribution, group: str, value: str) -> Mention:

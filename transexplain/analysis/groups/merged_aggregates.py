@@ -48,13 +48,13 @@ def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
         rest = {**payload, "words": (), "entities": (), "second": (), "outcomes": ()}
         total.merge(ShardAggregate.from_json(rest))
         with reading_tables():
-            for one in payload["words"]:
-                _add_words(words, one)
+            for table in payload["words"]:
+                _add_words(words, table)
             entities.add(payload["entities"])
             second.add(payload["second"])
             outcomes.add(payload["outcomes"])
-    found = {(key[0], key[1]): ExactTable(entries) for key, entries in words.parts()}
-    more = ShardAggregate(_words=found, entities=entities.total(), second=second.total())
+    by_class = {(key[0], key[1]): ExactTable(entries) for key, entries in words.parts()}
+    more = ShardAggregate(_words=by_class, entities=entities.total(), second=second.total())
     with reading_tables():
         more.outcomes = outcomes.total()
     return total.merge(more)
@@ -129,10 +129,10 @@ class _Outcomes:
 
     def add(self, content: Iterable[Mapping[str, Any]]) -> None:
         """Add what `OutcomeTotals.to_json` wrote of one shard."""
-        for one in content:
-            width = len(one["limbs"])
+        for part in content:
+            width = len(part["limbs"])
             table = self._tables.setdefault(width, _Table(width))
-            table.add_columns(one, [((), one["names"])])
+            table.add_columns(part, [((), part["names"])])
 
     def total(self) -> OutcomeTotals:
         """Of all shards; raises ValueError where a situation's name is none."""
@@ -192,8 +192,8 @@ class _Entities:
 
 
 def _by_stratum(table: _Table) -> dict[Stratum, ExactTable[EntityKey]]:
-    found: dict[Stratum, ExactTable[EntityKey]] = {}
+    strata: dict[Stratum, ExactTable[EntityKey]] = {}
     for (*stratum, first), entries in table.parts():
-        kept = found.setdefault(Stratum(*stratum), ExactTable())
+        kept = strata.setdefault(Stratum(*stratum), ExactTable())
         kept.update({(first, second): entry for second, entry in entries.items()})
-    return found
+    return strata

@@ -93,27 +93,27 @@ def needed_share(size: float, least: int = MIN_SAMPLED) -> float:
     return min(1.0, math.ceil(125 * least / size) / 100)  # a quarter to spare
 
 
-def class_agreements(found: Iterable[Agreement]) -> tuple[ClassAgreement, ...]:
+def class_agreements(agreements: Iterable[Agreement]) -> tuple[ClassAgreement, ...]:
     """One row per (target, class), sorted by these."""
     by_class: dict[tuple[str, str], list[Agreement]] = {}
-    for one in found:
-        by_class.setdefault((one.target, one.class_name), []).append(one)
+    for agreement in agreements:
+        by_class.setdefault((agreement.target, agreement.class_name), []).append(agreement)
     return tuple(_class(*key, by_class[key]) for key in sorted(by_class))
 
 
-def _class(target: str, class_name: str, found: Sequence[Agreement]) -> ClassAgreement:
-    ranks = sorted(one.correlation for one in found if one.correlation is not None)
-    errors = sorted(one.error for one in found if one.error is not None)
+def _class(target: str, class_name: str, rows: Sequence[Agreement]) -> ClassAgreement:
+    ranks = sorted(row.correlation for row in rows if row.correlation is not None)
+    errors = sorted(row.error for row in rows if row.error is not None)
     low, middle, high = np.quantile(ranks, (0.05, 0.5, 0.95)) if ranks else (0.0, 0.0, 0.0)
     return ClassAgreement(
         target=target,
         class_name=class_name,
-        items=len({one.item_id for one in found}),
+        items=len({row.item_id for row in rows}),
         correlation=float(middle) if ranks else None,
         spread=(float(low), float(high)) if ranks else None,
         error=float(np.median(errors)) if errors else None,
-        cheap=float(np.mean(sorted(one.cheap for one in found))),
-        exact=float(np.mean(sorted(one.exact for one in found))),
+        cheap=float(np.mean(sorted(row.cheap for row in rows))),
+        exact=float(np.mean(sorted(row.exact for row in rows))),
     )
 
 
@@ -122,9 +122,9 @@ def mixed_groups(
 ) -> tuple[MixedGroup, ...]:
     """One row per (target, class, group), sorted by these."""
     rows: dict[tuple[str, str, str], list[PairedMentions]] = {}
-    for key, found in sample.by_class().items():
-        for one in found:
-            rows.setdefault((*key, one.group), []).append(one)
+    for key, mentions in sample.by_class().items():
+        for mention in mentions:
+            rows.setdefault((*key, mention.group), []).append(mention)
     return tuple(
         _group(cell, group, rows.get((cell.target, cell.class_name, group), ()), fraction)
         for cell in cells
@@ -138,17 +138,17 @@ def _group(cell: Cell, group: str, rows: Sequence[PairedMentions], fraction: flo
     cheap = sum(member.mentions * member.mean for member in members) / mentions
     weights = {(group, member.entity): 1.0 for member in members}
     both = corrected(rows, members, weights, fraction)
-    scale, found, exact = both.scale, both.found, both.exact
-    enough = found.items >= MIN_SAMPLED or (fraction == 1.0 and found.items > 1)
+    scale, mean, exact = both.scale, both.found, both.exact
+    enough = mean.items >= MIN_SAMPLED or (fraction == 1.0 and mean.items > 1)
     documents = cell.documents[group]
-    estimate = found.estimate(scale * cheap) if enough else None
+    estimate = mean.estimate(scale * cheap) if enough else None
     return MixedGroup(
         group=group,
         target=cell.target,
         class_name=cell.class_name,
         mentions=mentions,
         documents=documents,
-        items=found.items,
+        items=mean.items,
         cheap=cheap,
         weight=scale if enough else None,
         correction=estimate.difference - cheap if estimate else None,
@@ -192,12 +192,12 @@ class _Side:
     @property
     def enough(self) -> bool:
         """Whether the sample is large enough to correct by."""
-        found = self.found
-        if found.fraction == 1.0:
-            return found.items > 1
-        if found.items < MIN_SAMPLED or found.fraction * self.size < MIN_EFFECTIVE:
+        mean = self.found
+        if mean.fraction == 1.0:
+            return mean.items > 1
+        if mean.items < MIN_SAMPLED or mean.fraction * self.size < MIN_EFFECTIVE:
             return False
-        return not self.by.alone or len(found.by_entity) >= MIN_ENTITIES
+        return not self.by.alone or len(mean.by_entity) >= MIN_ENTITIES
 
     @property
     def corrected(self) -> list[float]:
@@ -207,13 +207,13 @@ class _Side:
     @property
     def estimate(self) -> Estimate:
         """The corrected mean of the group with the error over entities and sampled items."""
-        found = self.found
-        entities = found.over_entities if self.by.alone else self._over_entities
-        crossed = (1.0 - found.fraction) * found.crossed
-        items = max(0.0, found.variance - crossed)
+        mean = self.found
+        entities = mean.over_entities if self.by.alone else self._over_entities
+        crossed = (1.0 - mean.fraction) * mean.crossed
+        items = max(0.0, mean.variance - crossed)
         whole = entities.error**2 + items
         share = items / whole if whole else 0.0
-        freedom = 1.0 / (share**2 / found.freedom + (1.0 - share) ** 2 / entities.freedom)
+        freedom = 1.0 / (share**2 / mean.freedom + (1.0 - share) ** 2 / entities.freedom)
         return replace(entities, error=math.sqrt(whole), freedom=freedom)
 
     @property
@@ -238,13 +238,13 @@ def mixed_table(
     """
     pairs = sample.by_class()
     by_key = {(cell.target, cell.class_name): cell for cell in cells}
-    references, found = rules.references(cells), []
+    references, estimates = rules.references(cells), []
     for row in table_of(cells, rules):
         key = row.target, row.class_name
         others, _ = by_key[key].others(row.group, references[row.group].groups)
         sides = by_key[key].groups[row.group], others
-        found.append(_corrected(row, sides, pairs.get(key, []), rules, fraction))
-    p = adjusted([row.p for row, _ in found], rules.correction)
+        estimates.append(_corrected(row, sides, pairs.get(key, []), rules, fraction))
+    p = adjusted([row.p for row, _ in estimates], rules.correction)
     return [
         _judged(
             row,
@@ -254,7 +254,7 @@ def mixed_table(
             by_key[row.target, row.class_name],
             references[row.group].groups,
         )
-        for (row, estimate), value in zip(found, p, strict=True)
+        for (row, estimate), value in zip(estimates, p, strict=True)
     ]
 
 
@@ -296,7 +296,7 @@ def _corrected(
     if poor is not None:
         return _uncorrected(row, _too_few(row, poor, poor is left)), None
     estimate = _difference(left, right)
-    found = replace(
+    statistic = replace(
         row,
         difference=estimate.difference,
         difference_interval=estimate.interval(),
@@ -305,8 +305,10 @@ def _corrected(
         detectable=estimate.detectable,
     )
     if right.by.alone:
-        found = replace(found, note=_joined(row.note, f"of the reference: {right.by.reason}"))
-    return found, estimate
+        statistic = replace(
+            statistic, note=_joined(row.note, f"of the reference: {right.by.reason}")
+        )
+    return statistic, estimate
 
 
 def _p(
@@ -351,9 +353,9 @@ def _difference(left: _Side, right: _Side) -> Estimate:
     shared = 2.0 * math.fsum(  # items that mention both sides
         u * right.found.influences.get(item, 0.0) for item, u in left.found.influences.items()
     )
-    variance = sum(one for one, _ in parts)
+    variance = sum(square for square, _ in parts)
     common = (1.0 - left.found.fraction) * min(0.0, shared)
-    freedom = variance**2 / sum(one**2 / of for one, of in parts) if variance else 1.0
+    freedom = variance**2 / sum(square**2 / of for square, of in parts) if variance else 1.0
     return Estimate(
         difference=a.difference - b.difference,
         error=math.sqrt(variance - common),
@@ -373,8 +375,8 @@ def _uncorrected(row: GroupStatistic, why: str) -> GroupStatistic:
     return replace(row, p=None, adjusted_p=None, verdict="inconclusive", reason=why, note=note)
 
 
-def _too_few(row: GroupStatistic, side: _Side, own: bool) -> str:
-    whose = f"{row.group!r}" if own else "the reference"
+def _too_few(row: GroupStatistic, side: _Side, of_group: bool) -> str:
+    whose = f"{row.group!r}" if of_group else "the reference"
     items = side.found.items
     more = math.ceil(125 * MIN_SAMPLED / items * side.found.fraction) / 100 if items else 1.0
     seldom = side.found.fraction * side.size < MIN_EFFECTIVE

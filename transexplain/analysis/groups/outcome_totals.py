@@ -154,8 +154,8 @@ class OutcomeTotals:
         for key, entry in sorted(self._rows.items()):
             if not key.named:
                 items, measured, *rest = entry
-                sums = tuple(one / UNITS for one in rest[::2])
-                squares = tuple(one / UNITS for one in rest[1::2])
+                sums = tuple(total / UNITS for total in rest[::2])
+                squares = tuple(total / UNITS for total in rest[1::2])
                 yield key, Tally(items, measured, sums, squares)
 
     def by_name(self) -> list[tuple[Situation, int]]:
@@ -188,12 +188,12 @@ class OutcomeTotals:
 
         Raises ValueError where the columns of a table differ in length.
         """
-        found = cls()
-        for one in content:
-            names = one["names"]
-            rows = unpacked_rows(one, len(names), len(one["limbs"]))
-            found.add_rows(zip(names, rows, strict=True))
-        return found
+        totals = cls()
+        for table in content:
+            names = table["names"]
+            rows = unpacked_rows(table, len(names), len(table["limbs"]))
+            totals.add_rows(zip(names, rows, strict=True))
+        return totals
 
     def add_rows(self, rows: Iterable[tuple[str, list[int]]]) -> None:
         """Count rows by the names of their situations, see `Situation.to_name`."""

@@ -113,9 +113,9 @@ def outcome_table(
         theirs = _of_others(table, group, others) & table.counted(others)
         for stratum in strata:
             within = table.slice.isin([stratum]) if stratum else table.every
-            own, other = _Rows.of(table, mine & within), _Rows.of(table, theirs & within)
-            if min(own.items, other.items) >= (MIN_ITEMS if stratum else 1):
-                sides = _Sides(own, other, classes, practical, favourable, group in whole)
+            left, other = _Rows.of(table, mine & within), _Rows.of(table, theirs & within)
+            if min(left.items, other.items) >= (MIN_ITEMS if stratum else 1):
+                sides = _Sides(left, other, classes, practical, favourable, group in whole)
                 named = (group, reference.name, stratum)
                 compared = [sides.compared(prediction, named) for prediction in chosen]
                 rows += [(row, measures) for row, measures in compared if measures]
@@ -161,9 +161,9 @@ class _Column:
     def __init__(self, values: Iterable[str]) -> None:
         self.values, self.codes = numbered(list(values))
 
-    def isin(self, wanted: Collection[str]) -> _Flags:
+    def isin(self, values: Collection[str]) -> _Flags:
         """Which situations (R,) have one of these values."""
-        return self.where(lambda one: one in wanted)
+        return self.where(lambda value: value in values)
 
     def where(self, holds: Callable[[str], bool]) -> _Flags:
         """Which situations (R,) have a value that this holds for."""
@@ -191,10 +191,10 @@ class _Table:
         self.cluster = _Column(key.cluster for key in keys)
         self.predicted = _Column(key.predicted for key in keys)
         self.wrong: _Flags = np.array([key.label != key.predicted for key in keys], dtype=bool)
-        self.items = np.array([one.items for one in tallies], dtype=np.int64)
-        self.measured = np.array([one.measured for one in tallies], dtype=np.int64)
-        self.probabilities = _filled([one.probabilities for one in tallies], answers)
-        self.squares = _filled([one.squares for one in tallies], answers)
+        self.items = np.array([tally.items for tally in tallies], dtype=np.int64)
+        self.measured = np.array([tally.measured for tally in tallies], dtype=np.int64)
+        self.probabilities = _filled([tally.probabilities for tally in tallies], answers)
+        self.squares = _filled([tally.squares for tally in tallies], answers)
         self._groups: dict[str, list[int]] = {}
         for place, key in enumerate(keys):
             for group in key.groups:
@@ -228,8 +228,8 @@ def _of_others(table: _Table, group: str, others: Collection[str]) -> _Flags:
     """
     if not others:
         return ~table.mentions([group])
-    found = table.mentions(others)
-    return found if len(others) == 1 else found & ~table.mentions([group])
+    mentioned = table.mentions(others)
+    return mentioned if len(others) == 1 else mentioned & ~table.mentions([group])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,13 +240,13 @@ class _Rows:
     places: NDArray[np.intp]  #: ascending
 
     @classmethod
-    def of(cls, table: _Table, wanted: _Flags) -> "_Rows":
+    def of(cls, table: _Table, flags: _Flags) -> "_Rows":
         """The situations that are wanted (R,)."""
-        return cls(table, np.flatnonzero(wanted))
+        return cls(table, np.flatnonzero(flags))
 
-    def where(self, wanted: _Flags) -> "_Rows":
+    def where(self, flags: _Flags) -> "_Rows":
         """Those of these that are wanted (R,)."""
-        return _Rows(self.table, self.places[wanted[self.places]])
+        return _Rows(self.table, self.places[flags[self.places]])
 
     @property
     def items(self) -> int:
@@ -289,10 +289,10 @@ class _Rows:
         chances = self.table.probabilities[known.places, number]
         names, rows = known._by_cluster(measured, chances, self.table.squares[known.places, number])
         sums = dict(zip(names, zip(*rows.tolist(), strict=True), strict=True))
-        count = sum(one[0] for one in sums.values())
+        count = sum(sums_of_name[0] for sums_of_name in sums.values())
         if not count:
             return None
-        mean = sum(one[1] for one in sums.values()) / count
+        mean = sum(sums_of_name[1] for sums_of_name in sums.values()) / count
         alone = sums.pop("", (0.0, 0.0, 0.0))
         squares = alone[2] - 2 * mean * alone[1] + mean * mean * alone[0]
         squares += sum((total - mean * items) ** 2 for items, total, _ in sums.values())
@@ -339,14 +339,14 @@ class _Sides:
         """The comparison of one prediction; `named` are group, reference and stratum."""
         place, answer = prediction.place, prediction.answer
         selects = partial(answer.selects, classes=self.classes)
-        own, other = (_shares(rows, answer, selects) for rows in (self.own, self.other))
-        left, right = own.selected, other.selected
+        mine, other = (_shares(rows, answer, selects) for rows in (self.own, self.other))
+        left, right = mine.selected, other.selected
         row = Outcome(
             group=named[0],
             reference=named[1],
             prediction=answer.name,
             stratum=named[2],
-            own=own.side(self.own, place, answer),
+            own=mine.side(self.own, place, answer),
             other=other.side(self.other, place, answer),
             difference=left.value - right.value,
             impact_ratio=left.value / right.value if right.count else None,
@@ -354,34 +354,34 @@ class _Sides:
             whole=self.whole,
             counted="items" if answer.plus else "answers" if answer.agrees else "entities",
         )
-        differences = () if prediction.ratio_only else self._differences(answer, own, other)
-        return row, (*differences, *self._ratio(answer, own, other))
+        differences = () if prediction.ratio_only else self._differences(answer, mine, other)
+        return row, (*differences, *self._ratio(answer, mine, other))
 
     def _differences(
-        self, answer: Answer, own: "_Shares", other: "_Shares"
+        self, answer: Answer, mine: "_Shares", other: "_Shares"
     ) -> Iterator[Comparison]:
         """Differences of the rate and of errors; of types of entities of errors where known."""
         limit = self.practical.rates
-        labelled = [share.labelled is not None for share in (own, other)]
+        labelled = [share.labelled is not None for share in (mine, other)]
         if not (answer.is_type and any(labelled)):
-            yield share_difference("rate", limit, own.selected, other.selected, MIN_ITEMS)
+            yield share_difference("rate", limit, mine.selected, other.selected, MIN_ITEMS)
         if answer.agrees or not (any(labelled) if answer.is_type else all(labelled)):
             return  # every question is labelled alike, so that its rate is its only error
         fewest = MIN_ENTITIES if answer.is_type else 1
         for name, field in _TYPE_ERRORS if answer.is_type else _ERRORS:
-            left, right = getattr(own, field), getattr(other, field)
+            left, right = getattr(mine, field), getattr(other, field)
             counts = [share.total if share else 0 for share in (left, right)]
-            most = max(counts[0] / own.selected.total, counts[1] / other.selected.total)
+            most = max(counts[0] / mine.selected.total, counts[1] / other.selected.total)
             needed = min(counts) >= fewest or most > limit
             if needed or all(counts):
                 comparison = share_difference(name, limit, left, right, MIN_ITEMS)
                 yield replace(comparison, needed=needed)
 
-    def _ratio(self, answer: Answer, own: "_Shares", other: "_Shares") -> Iterator[Comparison]:
+    def _ratio(self, answer: Answer, mine: "_Shares", other: "_Shares") -> Iterator[Comparison]:
         """The impact ratio of a favourable prediction."""
         least = self.practical.impact_ratio
         if answer.name in self.favourable and not answer.is_type:
-            yield impact_ratio(least, own.selected, other.selected, MIN_ITEMS)
+            yield impact_ratio(least, mine.selected, other.selected, MIN_ITEMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,19 +415,19 @@ class _Shares:
 
 def _shares(rows: _Rows, answer: Answer, selects: Callable[[str], bool]) -> _Shares:
     table = rows.table
-    chosen, wanted = table.predicted.where(selects), table.label.where(selects)
+    chosen, right = table.predicted.where(selects), table.label.where(selects)
     # of several labels, one that is wrong makes no other wrong
-    wrong = chosen ^ wanted if answer.several else table.wrong
+    wrong = chosen ^ right if answer.several else table.wrong
     labelled = rows.where(~table.label.isin([""]))
     selected = rows.share(chosen)
     assert selected is not None  # there are items on either side
     return _Shares(
         selected=selected,
-        labelled=labelled.share(wanted),
+        labelled=labelled.share(right),
         error=labelled.share(wrong),
-        true_positive=labelled.where(wanted).share(chosen),
-        false_positive=labelled.where(~wanted).share(chosen),
-        precision=labelled.where(chosen).share(wanted),
+        true_positive=labelled.where(right).share(chosen),
+        false_positive=labelled.where(~right).share(chosen),
+        precision=labelled.where(chosen).share(right),
     )
 
 

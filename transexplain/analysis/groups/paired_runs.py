@@ -161,10 +161,10 @@ def _estimate(changes: Sequence[float]) -> Estimate | None:
 
 
 def _entity_means(totals: EntityTotals) -> Mapping[_Key, Sequence[float]]:
-    found: dict[_Key, list[float]] = {}
+    means: dict[_Key, list[float]] = {}
     for key, mean in _means(totals):
-        found.setdefault(key, []).append(mean)
-    return found
+        means.setdefault(key, []).append(mean)
+    return means
 
 
 def _means(totals: EntityTotals) -> Iterator[tuple[_Key, float]]:

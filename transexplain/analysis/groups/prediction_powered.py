@@ -81,10 +81,10 @@ class ExactSample:
 
     def by_class(self) -> dict[tuple[str, str], list[PairedMentions]]:
         """The mentions of each (target, class), sorted by these and by item."""
-        found: dict[tuple[str, str], list[PairedMentions]] = {}
+        by_class: dict[tuple[str, str], list[PairedMentions]] = {}
         for mention in sorted(self.mentions, key=_BY_MENTION):
-            found.setdefault((mention.target, mention.class_name), []).append(mention)
-        return found
+            by_class.setdefault((mention.target, mention.class_name), []).append(mention)
+        return by_class
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; equal samples give equal JSON."""
@@ -101,8 +101,8 @@ class ExactSample:
         return cls(
             items=content["items"],
             failed=content["failed"],
-            agreements=[Agreement(**one) for one in content["agreements"]],
-            mentions=[PairedMentions(**one) for one in content["mentions"]],
+            agreements=[Agreement(**row) for row in content["agreements"]],
+            mentions=[PairedMentions(**row) for row in content["mentions"]],
         )
 
 
@@ -211,14 +211,14 @@ def corrected(
     exact = sampled(rows, weights, fraction, scale=0.0)
     if exact.items < 2 or fraction == 1.0:
         plain = tuned(rows, weights)
-        found = sampled(rows, weights, fraction, scale=plain)
-        return Corrected(scale=plain, found=found, exact=exact)
+        mean = sampled(rows, weights, fraction, scale=plain)
+        return Corrected(scale=plain, found=mean, exact=exact)
     unseen = _unseen(rows, members, weights, exact)
     scale = tuned(rows, weights, unseen)
-    found = sampled(rows, weights, fraction, scale=scale)
-    found = replace(found, unseen=scale * scale * unseen)
-    if found.variance <= WORTH**2 * exact.variance:
-        return Corrected(scale=scale, found=found, exact=exact)
+    mean = sampled(rows, weights, fraction, scale=scale)
+    mean = replace(mean, unseen=scale * scale * unseen)
+    if mean.variance <= WORTH**2 * exact.variance:
+        return Corrected(scale=scale, found=mean, exact=exact)
     optimistic = sampled(rows, weights, fraction, scale=tuned(rows, weights))
     uneven = optimistic.variance <= WORTH**2 * exact.variance
     return Corrected(scale=0.0, found=exact, exact=exact, reason=UNEVEN if uneven else UNRELATED)
@@ -242,9 +242,9 @@ def _missing(
     As variance of the mean over a sample of this size: squares are summed by item and entity.
     """
     weighted = [(weights[member.group, member.entity], member) for member in members]
-    total = math.fsum(w * one.mentions for w, one in weighted)
-    mean = math.fsum(w * one.mentions * one.mean for w, one in weighted) / total
-    squares = math.fsum(w * w * _squares(one.by_document, mean) for w, one in weighted)
+    total = math.fsum(w * member.mentions for w, member in weighted)
+    mean = math.fsum(w * member.mentions * member.mean for w, member in weighted) / total
+    squares = math.fsum(w * w * _squares(member.by_document, mean) for w, member in weighted)
     weight = math.fsum(weights.get((row.group, row.entity), 0.0) * row.mentions for row in rows)
     seen = _weighted(rows, weights, 0.0, [row.cheap for row in rows]).crossed
     return max(0.0, squares / (total * weight) - seen)
@@ -263,7 +263,7 @@ def tuned(rows: Sequence[PairedMentions], weights: Weights, unseen: float = 0.0)
     exact = sampled(rows, weights, 0.0, scale=0.0).influences
     both = sampled(rows, weights, 0.0, scale=1.0).influences
     cheap = {item: u - both[item] for item, u in exact.items()}
-    squares = math.fsum(one * one for one in cheap.values()) + unseen
+    squares = math.fsum(u * u for u in cheap.values()) + unseen
     products = math.fsum(u * cheap[item] for item, u in exact.items())
     return min(1.0, max(0.0, products / squares)) if squares else 1.0
 
@@ -291,18 +291,18 @@ def _weighted(
         for row, x in zip(rows, values, strict=True)
         if (w := weights.get((row.group, row.entity)))
     ]
-    total = math.fsum(w * one.mentions for one, w, _ in used)
+    total = math.fsum(w * row.mentions for row, w, _ in used)
     mean = math.fsum(w * x for _, w, x in used) / total if total else 0.0
-    parts = [(one, w * (x - mean * one.mentions) / total) for one, w, x in used]
-    sizes = [(one, w * one.mentions / total) for one, w, _ in used]
-    both = _sums(((one.item_id, one.group, one.entity), u) for one, u in parts)
+    parts = [(row, w * (x - mean * row.mentions) / total) for row, w, x in used]
+    sizes = [(row, w * row.mentions / total) for row, w, _ in used]
+    both = _sums(((row.item_id, row.group, row.entity), u) for row, u in parts)
     return Sampled(
         mean=mean,
         fraction=fraction,
-        influences=_sums((one.item_id, u) for one, u in parts),
-        sizes=_sums((one.item_id, size) for one, size in sizes),
-        by_entity=_sums(((one.group, one.entity), u) for one, u in parts),
-        entity_sizes=_sums(((one.group, one.entity), size) for one, size in sizes),
+        influences=_sums((row.item_id, u) for row, u in parts),
+        sizes=_sums((row.item_id, size) for row, size in sizes),
+        by_entity=_sums(((row.group, row.entity), u) for row, u in parts),
+        entity_sizes=_sums(((row.group, row.entity), size) for row, size in sizes),
         crossed=math.fsum(u * u for u in both.values()),
     )
 
@@ -312,17 +312,17 @@ def _jackknife(influences: Mapping[_Key, float], sizes: Mapping[_Key, float]) ->
     if len(influences) < 2:
         return math.inf
     left = [u / (1.0 - sizes[key]) for key, u in influences.items()]
-    return math.fsum(one * one for one in left)
+    return math.fsum(u * u for u in left)
 
 
 def _freedom(sizes: Mapping[_Key, float]) -> float:
     squares = [size * size for size in sizes.values()]
-    found = math.fsum(squares) ** 2 / math.fsum(square * square for square in squares)
-    return max(1.0, min(found, len(sizes) - 1))
+    freedom = math.fsum(squares) ** 2 / math.fsum(square * square for square in squares)
+    return max(1.0, min(freedom, len(sizes) - 1))
 
 
 def _sums(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
-    found: dict[_Key, list[float]] = {}
+    groups: dict[_Key, list[float]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return {key: math.fsum(values) for key, values in found.items()}
+        groups.setdefault(key, []).append(value)
+    return {key: math.fsum(values) for key, values in groups.items()}

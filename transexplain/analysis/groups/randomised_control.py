@@ -66,18 +66,21 @@ class _Side:
             self.mentions[row.entity] = self.mentions.get(row.entity, 0) + row.mentions
             self._real[row.entity] = self._real.get(row.entity, 0.0) + row.mentions * row.share
             for number, by_name in enumerate(draws):
-                one = by_name.get((row.group, row.entity))
-                if one is not None:
+                drawn = by_name.get((row.group, row.entity))
+                if drawn is not None:
                     m, s = self._drawn.get((row.entity, number), (0, 0.0))
-                    self._drawn[row.entity, number] = m + one.mentions, s + one.mentions * one.share
-        found = self.mentions.items()
-        self._shares = {entity: self._real[entity] / m for entity, m in found}
+                    self._drawn[row.entity, number] = (
+                        m + drawn.mentions,
+                        s + drawn.mentions * drawn.share,
+                    )
+        counts = self.mentions.items()
+        self._shares = {entity: self._real[entity] / m for entity, m in counts}
         by_entity: dict[str, list[float]] = {entity: [] for entity in self.mentions}
         for (entity, _), (_, summed) in self._drawn.items():
             by_entity[entity].append(summed)
         n = max(1, len(self.mentions))
         self.real = math.fsum(self._shares.values()) / n
-        self.random = math.fsum(math.fsum(by_entity[entity]) / m for entity, m in found) / n
+        self.random = math.fsum(math.fsum(by_entity[entity]) / m for entity, m in counts) / n
 
     def influences(self) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
         """What each entity adds to the real mean, and in each draw to the random one."""
@@ -110,9 +113,9 @@ class _Parts:
             by_draw.setdefault(number, []).extend(values)
         v = {entity: math.fsum(values) for entity, values in real.items()}
         u = {entity: math.fsum(values) for entity, values in by_entity.items()}
-        self.real = math.fsum(one * one for one in v.values())
-        self.both = math.fsum(one * v[entity] for entity, one in u.items())
-        entities = math.fsum(one * one for one in u.values())
+        self.real = math.fsum(x * x for x in v.values())
+        self.both = math.fsum(x * v[entity] for entity, x in u.items())
+        entities = math.fsum(x * x for x in u.values())
         meeting = math.fsum(math.fsum(values) ** 2 for values in random.values())
         among = math.fsum(math.fsum(values) ** 2 for values in by_draw.values())
         among *= draws / (draws - 1) if draws > 1 else 0.0
@@ -190,13 +193,13 @@ class RandomisedTotals:
         draws = [draw.to_json() for draw in self.draws] or [[]]
         while len(draws) > 1 and not draws[-1]:
             draws.pop()
-        found = {
+        content = {
             "items": self.items,
             "failed": self.failed,
             "real": self.real.to_json(),
             "randomised": draws[0],
         }
-        return {**found, "further": draws[1:]} if draws[1:] else found
+        return {**content, "further": draws[1:]} if draws[1:] else content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "RandomisedTotals":
@@ -312,18 +315,18 @@ def _ratio(
     against = rules.references([cell])[row.group].groups
     left, right = list(cell.groups[row.group]), cell.others(row.group, against)[0]
     if len(right) < MIN_ENTITIES:
-        own = {one.entity for one in left}
+        mine = {entity.entity for entity in left}
         others = (rows for group, rows in cell.groups.items() if group in against)
-        right = [one for one in chain(*others) if one.entity in own]
-        both = {one.entity for one in right}
-        left = [one for one in left if one.entity in both]
+        right = [entity for entity in chain(*others) if entity.entity in mine]
+        both = {entity.entity for entity in right}
+        left = [entity for entity in left if entity.entity in both]
     return ratio_of(left, right, [_by_name(row, draw) for draw in draws])
 
 
 def _by_name(row: GroupStatistic, totals: EntityTotals) -> ByName:
     key = row.target, row.class_name
-    strata = [one for one in totals.strata if (one.target, one.class_name) == key]
-    return {(one.group, one.entity): one for one in totals.rows(strata)}
+    strata = [stratum for stratum in totals.strata if (stratum.target, stratum.class_name) == key]
+    return {(entity.group, entity.entity): entity for entity in totals.rows(strata)}
 
 
 def _key(row: GroupStatistic) -> tuple[str, str, str]:
@@ -331,7 +334,7 @@ def _key(row: GroupStatistic) -> tuple[str, str, str]:
 
 
 def _measured(row: GroupStatistic) -> Measured | None:
-    share = next((one for one in row.robustness if one.unit == "share"), None)
+    share = next((robustness for robustness in row.robustness if robustness.unit == "share"), None)
     if row.difference is None or row.difference_interval is None or share is None:
         return None
     return Measured(

@@ -85,14 +85,14 @@ class _Orders:
     def of(self, pool: int, drawn: int) -> NDArray[np.unsignedinteger[Any]]:
         """(drawn, pool) places, every row an order."""
         with self._lock:
-            found = self._kept.pop((pool, drawn), None)
-            if found is None:
-                found = _ordered(pool, drawn)
-                room = _KEPT - found.nbytes
-                while self._kept and sum(one.nbytes for one in self._kept.values()) > room:
+            orders = self._kept.pop((pool, drawn), None)
+            if orders is None:
+                orders = _ordered(pool, drawn)
+                room = _KEPT - orders.nbytes
+                while self._kept and sum(kept.nbytes for kept in self._kept.values()) > room:
                     self._kept.popitem(last=False)
-            self._kept[pool, drawn] = found
-        return found
+            self._kept[pool, drawn] = orders
+        return orders
 
 
 _ORDERS = _Orders()

@@ -84,18 +84,18 @@ class ControlResults:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; equal checks give equal JSON."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "removals": ablations_to_json(self.ablations),
             "observations": observations_to_json(self.observations),
             "randomised": self.randomised.to_json(),
         }
         if self.regions:
-            found["regions"] = regions_to_json(self.regions)
+            content["regions"] = regions_to_json(self.regions)
         if self.candidates:
-            found["candidates"] = observations_to_json(self.candidates)
+            content["candidates"] = observations_to_json(self.candidates)
         if self.unpaired:
-            found["unpaired"] = dict(sorted(self.unpaired.items()))
-        return found if self.exact is None else {**found, "exact": self.exact.to_json()}
+            content["unpaired"] = dict(sorted(self.unpaired.items()))
+        return content if self.exact is None else {**content, "exact": self.exact.to_json()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -173,8 +173,10 @@ class ShardAggregate:
             ValueError: a relevance or a logit is not finite.
         """
         self.items += len(outcomes)
-        self.truncated += sum(one.truncated for one in outcomes)
-        self.predictions.merge(Counter((one.label, one.predicted) for one in outcomes))
+        self.truncated += sum(outcome_.truncated for outcome_ in outcomes)
+        self.predictions.merge(
+            Counter((outcome_.label, outcome_.predicted) for outcome_ in outcomes)
+        )
         if self.repeats is not None:
             for outcome in outcomes:
                 if outcome.text is not None:
@@ -258,7 +260,7 @@ class ShardAggregate:
     def to_json(self) -> dict[str, Any]:
         """The totals as JSON values; equal totals give equal JSON."""
         by_label = sorted(self.predictions.items(), key=lambda e: (e[0][0] or "", e[0][1], e[1]))
-        found = {
+        content = {
             "version": VERSION,
             "items": self.items,
             "truncated": self.truncated,
@@ -276,8 +278,8 @@ class ShardAggregate:
             "outcomes": self.outcomes.to_json(),
         }
         if self.spellings:
-            found["spellings"] = [[*key, count] for key, count in sorted(self.spellings.items())]
-        return found if self.repeats is None else {**found, "repeats": self.repeats.to_json()}
+            content["spellings"] = [[*key, count] for key, count in sorted(self.spellings.items())]
+        return content if self.repeats is None else {**content, "repeats": self.repeats.to_json()}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "ShardAggregate":
@@ -306,7 +308,7 @@ class ShardAggregate:
                     {(group, entity): count for group, entity, count in content["dropped"]}
                 ),
                 spellings=Counts(
-                    {(one[0], one[1], one[2]): one[3] for one in content.get("spellings", ())}
+                    {(row[0], row[1], row[2]): row[3] for row in content.get("spellings", ())}
                 ),
                 seen=SeenTotals.from_json(content["seen"]),
                 gaps=GapTotals.from_json(content["gaps"]),
@@ -358,7 +360,7 @@ def check_versions(versions: Iterable[int | None]) -> None:
 
 
 def _sum(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    return [one + other for one, other in zip(left, right, strict=True)]
+    return [first + other for first, other in zip(left, right, strict=True)]
 
 
 def _words_json(key: ClassKey, words: Mapping[str, list[int]]) -> dict[str, Any]:

@@ -67,21 +67,21 @@ def words_of(batch: TextBatch) -> TextWords:
         return TextWords(np.zeros(0, dtype=np.intp), [], np.zeros(0))
     width = int(batch.words.max()) + 1
     keys = batch.of[places] * width + batch.words[places]
-    found, first, number = _runs(keys)
-    last = np.zeros(len(found), dtype=np.intp)
+    words, first, number = _runs(keys)
+    last = np.zeros(len(words), dtype=np.intp)
     last[number] = np.arange(len(places))  # of several numbers the last stays
-    sums = np.bincount(number, weights=batch.relevance[places], minlength=len(found)).astype(
+    sums = np.bincount(number, weights=batch.relevance[places], minlength=len(words)).astype(
         np.float64
     )
-    of = found // width
+    of = words // width
     starts = np.concatenate([token.starts for token in batch.tokens])[places[first]]
     ends = np.concatenate([token.ends for token in batch.tokens])[places[last]]
     stored = [attribution.text for attribution in batch.attributions]
-    given = [one for one in stored if one is not None]
+    written = [text for text in stored if text is not None]
     spans = zip(of.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    if len(given) == len(stored):
-        return TextWords(of, _written(given, spans), sums)
-    pieces = _spellings(batch, places, number, len(found))
+    if len(written) == len(stored):
+        return TextWords(of, _written(written, spans), sums)
+    pieces = _spellings(batch, places, number, len(words))
     texts = [
         _counted(pieces[word], start, end)
         if (whole := stored[text]) is None
@@ -95,15 +95,15 @@ def words_of(batch: TextBatch) -> TextWords:
         ],
         dtype=bool,
     )
-    kept = [word for word, one in zip(texts, known.tolist(), strict=True) if one]
+    kept = [word for word, is_known in zip(texts, known.tolist(), strict=True) if is_known]
     return TextWords(of[known], kept, sums[known])
 
 
 def _runs(keys: Indices) -> tuple[Indices, Indices, Indices]:
     """The different keys (N,) sorted, where each stands first, and which of them each one is."""
     if (keys[1:] < keys[:-1]).any():
-        found, first, number = np.unique(keys, return_index=True, return_inverse=True)
-        return found, first, number
+        different, first, number = np.unique(keys, return_index=True, return_inverse=True)
+        return different, first, number
     begins = np.append(True, keys[1:] != keys[:-1])  # equal ones stand together already
     first = np.flatnonzero(begins)
     return keys[first], first, np.cumsum(begins) - 1
@@ -115,11 +115,11 @@ _SPARSE = 16  #: a key in so many is used, or fewer: their counts would be mostl
 def _placed(keys: Indices) -> tuple[Indices, Indices, Indices]:
     """The different keys sorted, how often each is there, and (N,) which of them each one is."""
     if keys.max(initial=0) > _SPARSE * len(keys):
-        found, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        return found, counts, place
+        different, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        return different, counts, place
     counts = np.bincount(keys)
-    found = np.flatnonzero(counts)
-    return found, counts[found], (np.cumsum(counts > 0) - 1)[keys]
+    different = np.flatnonzero(counts)
+    return different, counts[different], (np.cumsum(counts > 0) - 1)[keys]
 
 
 def _different(keys: Indices) -> Indices:
@@ -130,9 +130,9 @@ def _different(keys: Indices) -> Indices:
 
 def _written(texts: Sequence[str], spans: Iterable[tuple[int, int, int]]) -> list[str]:
     """What stands in `texts` at spans (text, start, end), in lower case."""
-    plain = [one.isascii() for one in texts]
+    plain = [text.isascii() for text in texts]
     # whole texts where that moves no character
-    small = [one.lower() if alike else one for one, alike in zip(texts, plain, strict=True)]
+    small = [text.lower() if alike else text for text, alike in zip(texts, plain, strict=True)]
     if all(plain):
         return [small[text][start:end] for text, start, end in spans]
     return [
@@ -169,19 +169,19 @@ def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, dict[str,
     """
     names, codes = numbered(words.texts)
     width = max(1, len(names))
-    found, counts, place = _placed(kinds[words.of] * width + codes)
-    size = max(1, len(found))
-    texts = np.bincount(_different(words.of * size + place) % size, minlength=len(found))
+    different, counts, place = _placed(kinds[words.of] * width + codes)
+    size = max(1, len(different))
+    texts = np.bincount(_different(words.of * size + place) % size, minlength=len(different))
     columns = (
         texts.tolist(),
         counts.tolist(),
-        exact_sums(words.relevance, place, len(found)),
-        exact_sums(np.abs(words.relevance), place, len(found)),
+        exact_sums(words.relevance, place, len(different)),
+        exact_sums(np.abs(words.relevance), place, len(different)),
     )
     rows = list(map(list, zip(*columns, strict=True)))
-    spelled = list(map(names.__getitem__, (found % width).tolist()))
-    of, firsts = np.unique(found // width, return_index=True)
-    bounds = pairwise([*firsts.tolist(), len(found)])
+    spelled = list(map(names.__getitem__, (different % width).tolist()))
+    of, firsts = np.unique(different // width, return_index=True)
+    bounds = pairwise([*firsts.tolist(), len(different)])
     for kind, (low, high) in zip(of.tolist(), bounds, strict=True):
         yield kind, dict(zip(spelled[low:high], rows[low:high], strict=True))
 
@@ -192,8 +192,8 @@ def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[
     Position i of n that are not special belongs to part floor(parts (i + 1/2) / n) of its text.
     Raises ValueError where a relevance is not finite.
     """
-    own = ~batch.special
-    of, relevance = batch.of[own], batch.relevance[own]
+    real = ~batch.special
+    of, relevance = batch.of[real], batch.relevance[real]
     lengths = np.bincount(of, minlength=len(batch.tokens))
     before = np.concatenate([[0], np.cumsum(lengths)])
     place = np.arange(len(of)) - before[of]
@@ -262,7 +262,7 @@ class TextRepeats:
         """As JSON values; equal totals give equal JSON."""
         return {
             "below": str(self.below),
-            "texts": [list(one) for one in sorted(self.texts.items())],
+            "texts": [list(pair) for pair in sorted(self.texts.items())],
         }
 
     @classmethod

@@ -24,22 +24,22 @@ def adjusted(p: Sequence[float | None], how: Correction = "bh") -> list[float | 
     """
     if how not in CORRECTIONS:
         raise ConfigurationError(f"correction {how!r} is none of {', '.join(CORRECTIONS)}")
-    tested = [index for index, one in enumerate(p) if one is not None]
+    tested = [index for index, value_of_test in enumerate(p) if value_of_test is not None]
     if not tested:
         return list(p)
     values = _BY_NAME[how](np.array([p[index] for index in tested], dtype=np.float64))
-    found: list[float | None] = [None] * len(p)
+    p_values: list[float | None] = [None] * len(p)
     for index, value in zip(tested, values, strict=True):
-        found[index] = float(value)
-    return found
+        p_values[index] = float(value)
+    return p_values
 
 
 def _holm(p: _P) -> _P:
     order = np.argsort(p, kind="stable")
     stepped = p[order] * np.arange(len(p), 0, -1)
-    found = np.empty_like(p)
-    found[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
-    return found
+    p_values = np.empty_like(p)
+    p_values[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return p_values
 
 
 def _step_up(p: _P, how: Literal["bh", "by"]) -> _P:
@@ -101,8 +101,10 @@ def judge(
     elif p <= ALPHA:
         reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} {unit}"
     else:
-        found = estimate.detectable
-        reason = f"adjusted p {p:.2g}; from {found:.2g} {unit} on it would probably have been found"
+        detectable = estimate.detectable
+        reason = (
+            f"adjusted p {p:.2g}; from {detectable:.2g} {unit} on it would probably have been found"
+        )
     return Judged(verdict="inconclusive", reason=reason)
 
 

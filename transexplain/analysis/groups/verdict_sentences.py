@@ -61,7 +61,7 @@ def decided_effect(row: Counterfactual) -> str:
     if measure.state == "outside":
         return f"{deed} {_measured(row, measure)}{_beside(row, measure)}"
     shown = [row.measure("probability") or row.measure("logit"), row.measure("changed")]
-    return f"{deed} {' and '.join(_measured(row, one) for one in shown if one is not None)}"
+    return f"{deed} {' and '.join(_measured(row, part) for part in shown if part is not None)}"
 
 
 def open_effect(row: Counterfactual) -> str:
@@ -165,8 +165,8 @@ _OF_TYPES: Mapping[MeasureName, tuple[str, str]] = {
 
 def _rates(row: Outcome, measure: Measure) -> str:
     field, which = _OVER[measure.name]
-    own, other = getattr(row.own, field), getattr(row.other, field)
-    said, items, again = f"{row.prediction} is predicted for", _noun(row, own), ""
+    mine, other = getattr(row.own, field), getattr(row.other, field)
+    said, items, again = f"{row.prediction} is predicted for", _noun(row, mine), ""
     if row.counted == "answers":
         said = "the answer is that of the data for"
     elif row.counted == "entities":
@@ -178,7 +178,7 @@ def _rates(row: Outcome, measure: Measure) -> str:
         else f"{items}{which} that mention {row.group}"
     )
     text = (
-        f"{said} {_part(row, own)} {who} and {again}{_part(row, other)} of {row.reference}"
+        f"{said} {_part(row, mine)} {who} and {again}{_part(row, other)} of {row.reference}"
         f"{in_stratum(row.stratum)}"
     )
     if measure.interval is None:
@@ -213,14 +213,14 @@ def _noun(row: Outcome, rate: Rate | None) -> str:
 
 def labels_say(row: Outcome) -> Iterator[str]:
     """Whether the labels differ as the predictions do."""
-    own, other = row.own.labelled, row.other.labelled
+    mine, other = row.own.labelled, row.other.labelled
     measure = gravest(row.measures)
-    if row.counted != "items" or own is None or other is None or measure is None:
+    if row.counted != "items" or mine is None or other is None or measure is None:
         return
-    shares = f"{100 * own.share:.1f} % and {100 * other.share:.1f} %"
-    alike = abs(row.difference - (own.share - other.share)) <= measure.high
+    shares = f"{100 * mine.share:.1f} % and {100 * other.share:.1f} %"
+    alike = abs(row.difference - (mine.share - other.share)) <= measure.high
     if measure.name == "impact ratio":
-        ratios = row.own.selected.share * other.share, row.other.selected.share * own.share
+        ratios = row.own.selected.share * other.share, row.other.selected.share * mine.share
         alike = min(ratios) >= measure.low * max(ratios)
     if alike:
         yield f"the labels differ as the predictions do ({shares})"

@@ -59,15 +59,15 @@ def folded_key(word: str) -> str:
 
 def _ascii_pieces(text: str) -> list[Piece]:
     """`pieces` of a text of plain letters, at a fraction of the time."""
-    found: list[Piece] = []
-    small, before, made = text.lower(), 0, tuple.__new__  # a named tuple's own is slower
+    words: list[Piece] = []
+    small, before, new = text.lower(), 0, tuple.__new__  # a named tuple's own is slower
     for match in _ASCII.finditer(text):
         start, end = match.span()
         key, surface = small[start:end], text[start:end]
         capitals = _NONE if key == surface else _capitals(surface, key)
-        found.append(made(Piece, (key, capitals, start, end, start > before)))
+        words.append(new(Piece, (key, capitals, start, end, start > before)))
         before = end
-    return found
+    return words
 
 
 _NONE: frozenset[int] = frozenset()
@@ -115,9 +115,9 @@ def _fold(surface: str, *, folded: bool) -> tuple[str, frozenset[int]]:
         plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", surface)).translate(_STROKES)
         surface = plain if plain.strip() else surface  # an accent by itself stays
     letters = unicodedata.normalize("NFC", surface).translate(_SPELLINGS)
-    small_letters = [(one, letter.isupper()) for letter in letters for one in letter.casefold()]
+    small_letters = [(small, letter.isupper()) for letter in letters for small in letter.casefold()]
     return (
-        "".join(one for one, _ in small_letters),
+        "".join(small for small, _ in small_letters),
         frozenset(i for i, (_, capital) in enumerate(small_letters) if capital),
     )
 

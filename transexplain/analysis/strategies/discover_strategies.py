@@ -71,12 +71,12 @@ def gather(attributions: Iterable[Attribution]) -> Sample:
 
 def word_types(attribution: Attribution) -> dict[str, float]:
     """Relevance of each word type of a text: the sum over its occurrences, case folded."""
-    found: dict[str, float] = {}
+    types: dict[str, float] = {}
     for word in attribution.words():
         key = word.text.strip().casefold()
         if key:
-            found[key] = found.get(key, 0.0) + word.relevance
-    return found
+            types[key] = types.get(key, 0.0) + word.relevance
+    return types
 
 
 def pooled(grids: Sequence[_Floats]) -> _Floats:
@@ -86,9 +86,9 @@ def pooled(grids: Sequence[_Floats]) -> _Floats:
     """
     rows = min(CELLS, *(grid.shape[0] for grid in grids))
     cols = min(CELLS, *(grid.shape[1] for grid in grids))
-    found = np.stack([_pool(_pool(grid, rows, 0), cols, 1) for grid in grids])
-    sizes = np.abs(found).sum(axis=(1, 2), keepdims=True)
-    return np.asarray(np.divide(found, sizes, out=np.zeros_like(found), where=sizes > 0.0))
+    cells = np.stack([_pool(_pool(grid, rows, 0), cols, 1) for grid in grids])
+    sizes = np.abs(cells).sum(axis=(1, 2), keepdims=True)
+    return np.asarray(np.divide(cells, sizes, out=np.zeros_like(cells), where=sizes > 0.0))
 
 
 def _pool(grid: _Floats, cells: int, axis: int) -> _Floats:
@@ -192,7 +192,7 @@ def read(sample: Sample, target: str, class_name: str, items: int, seed: int) ->
     shares = shortcuts.shares(grids) if grids is not None else np.zeros((len(points), 0))
     return Reading(
         found=class_strategies,
-        shares=tuple(shares[labels == one] for one in range(int(labels.max()) + 1)),
+        shares=tuple(shares[labels == number] for number in range(int(labels.max()) + 1)),
         shape=(0, 0) if grids is None else (grids.shape[1], grids.shape[2]),
         vocabulary=None if sample.bags is None else shortcuts.vocabulary(sample.bags, sample.words),
     )
@@ -235,23 +235,23 @@ def _clusters(
     heavy: list[list[WordEvidence]] = [[] for _ in range(count)]
     if sample.bags is not None:
         heavy = shortcuts.heaviest(sample.bags, sample.words, labels, count)
-    found = []
-    for one in range(count):
-        inside = np.flatnonzero(labels == one)
+    clusters = []
+    for number in range(count):
+        inside = np.flatnonzero(labels == number)
         typical = inside[spectral.typical_first(points[inside])]
-        found.append(
+        clusters.append(
             Cluster(
-                number=one + 1,
+                number=number + 1,
                 size=len(inside),
                 share=len(inside) / len(labels),
                 silhouette=None if each is None else float(each[inside].mean()),
                 item_ids=tuple(sample.item_ids[place] for place in typical),
                 heatmap=None if sample.grids is None else _mean(sample.grids[inside]),
                 regions=(),
-                words=tuple(heavy[one]),
+                words=tuple(heavy[number]),
             )
         )
-    return tuple(found)
+    return tuple(clusters)
 
 
 def _mean(grids: _Floats) -> Grid:
@@ -335,9 +335,9 @@ def discover(
     names = _names(run, draw, chosen, class_name)
     read = [_read(db, run.id, chosen, name, draw) for name in names]
     classes = [
-        judged(one, read[:place] + read[place + 1 :], seed)
-        for place, one in enumerate(read)
-        if class_name in (None, one.found.class_name)
+        judged(reading, read[:place] + read[place + 1 :], seed)
+        for place, reading in enumerate(read)
+        if class_name in (None, reading.found.class_name)
     ]
     return Strategies(
         run_id=run.id,
@@ -390,6 +390,10 @@ def _names(run: AuditRun, draw: ClassSample, target: str, class_name: str | None
 
 
 def _read(db: Database, run_id: str, target: str, class_name: str, draw: ClassSample) -> Reading:
-    found = results.iter_attributions(db, run_id, item_ids=draw.of(class_name), target=target)
-    sample = gather(one for one in found if one.class_name == class_name)
+    attributions = results.iter_attributions(
+        db, run_id, item_ids=draw.of(class_name), target=target
+    )
+    sample = gather(
+        attribution for attribution in attributions if attribution.class_name == class_name
+    )
     return read(sample, target, class_name, draw.counts[class_name], draw.seed)

@@ -58,8 +58,8 @@ class Cluster:
         spatial = [region for region in self.regions if region.stands_out]
         verbal = [word for word in self.words if word.stands_out]
         # a corner is part of two borders
-        spatial.sort(key=lambda one: -one.share / one.area)
-        return (*spatial, *sorted(verbal, key=lambda one: -one.share))
+        spatial.sort(key=lambda region: -region.share / region.area)
+        return (*spatial, *sorted(verbal, key=lambda word: -word.share))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,8 +156,8 @@ def shares(grids: _Floats) -> _Floats:
     ]
     if not inside:
         return np.zeros((len(grids), 0))
-    found, whole = np.stack(inside, axis=1), totals[:, None]
-    return np.asarray(np.divide(found, whole, out=np.zeros_like(found), where=whole > 0.0))
+    sums, whole = np.stack(inside, axis=1), totals[:, None]
+    return np.asarray(np.divide(sums, whole, out=np.zeros_like(sums), where=whole > 0.0))
 
 
 def evidence(
@@ -175,10 +175,10 @@ def evidence(
     tests = [_p_values(inside, rest, rng) for inside, rest in zip(members, others, strict=True)]
     flat = adjusted([p for row in tests for p in row], "holm")
     kinds = regions(*shape)
-    found = []
+    tested = []
     for number, (inside, rest) in enumerate(zip(members, others, strict=True)):
         row = flat[number * len(kinds) : (number + 1) * len(kinds)]
-        found.append(
+        tested.append(
             tuple(
                 _tested_region(
                     RegionEvidence(
@@ -194,7 +194,7 @@ def evidence(
                 for place, kind in enumerate(kinds)
             )
         )
-    return found
+    return tested
 
 
 def _tested_region(region_evidence: RegionEvidence, size: int) -> RegionEvidence:
@@ -258,7 +258,7 @@ def heaviest(
     bags: csr_array, words: Sequence[str], labels: NDArray[np.intp], count: int
 ) -> list[list[WordEvidence]]:
     """Of each cluster the word types with most positive relevance, not judged yet."""
-    return [_heaviest(bags[np.flatnonzero(labels == one)], words) for one in range(count)]
+    return [_heaviest(bags[np.flatnonzero(labels == number)], words) for number in range(count)]
 
 
 def _heaviest(bags: csr_array, words: Sequence[str]) -> list[WordEvidence]:
@@ -293,22 +293,22 @@ def judged(
         corpus: all sampled texts, of this class and of the others.
     """
     tests = [
-        _p(one, size, corpus) if size < corpus.texts else None
+        _p(word, size, corpus) if size < corpus.texts else None
         for row, size in zip(listed, sizes, strict=True)
-        for one in row
+        for word in row
     ]
     rest = iter(adjusted(tests, "holm"))
     return [
         tuple(
             _tested_word(
                 replace(
-                    one,
-                    corpus_share=corpus.documents[one.word] / corpus.texts,
+                    word,
+                    corpus_share=corpus.documents[word.word] / corpus.texts,
                     adjusted_p=next(rest),
                 ),
                 size,
             )
-            for one in row
+            for word in row
         )
         for row, size in zip(listed, sizes, strict=True)
     ]

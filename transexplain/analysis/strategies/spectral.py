@@ -67,7 +67,7 @@ def eigenvalues(graph: csr_array, count: int, seed: int = 0) -> _Floats:
     """The `count` smallest eigenvalues of 1 - D^-1/2 W D^-1/2, ascending, 0 or more."""
     scale = diags_array(1.0 / np.sqrt(graph.sum(axis=1)))
     start = np.random.default_rng(seed).standard_normal(graph.shape[0])
-    found = eigsh(
+    largest = eigsh(
         csr_array(scale @ graph @ scale),
         k=count,
         which="LA",
@@ -75,7 +75,7 @@ def eigenvalues(graph: csr_array, count: int, seed: int = 0) -> _Floats:
         ncv=min(graph.shape[0], 6 * count + _DENSE),
         return_eigenvectors=False,
     )
-    return np.clip(np.sort(1.0 - found), 0.0, None)
+    return np.clip(np.sort(1.0 - largest), 0.0, None)
 
 
 def assign(graph: csr_array, count: int, seed: int = 0) -> NDArray[np.intp]:
@@ -116,8 +116,8 @@ def _by_chance(points: _Floats, count: int, seed: int) -> _Floats:
     centred = points - points.mean(axis=0)
     # rows of G X are normal with the covariance of X, but for a factor
     mixed = (rng.standard_normal((len(points), len(points))) @ centred for _ in range(REFERENCES))
-    found = [eigenvalues(affinity(one), count, seed) for one in mixed]
-    return np.asarray(np.min(found, axis=0))
+    smallest = [eigenvalues(affinity(drawn), count, seed) for drawn in mixed]
+    return np.asarray(np.min(smallest, axis=0))
 
 
 HALVES = 10  #: random halves that are clustered again
@@ -138,12 +138,12 @@ def stability(points: _Points, labels: _Labels, count: int, seed: int) -> float:
     1: random halves fall into the same clusters; 0: no more alike than chance.
     """
     rng = np.random.default_rng(seed)
-    found = []
+    indices = []
     for _ in range(HALVES):
         half = np.sort(rng.permutation(len(points))[: len(points) // 2])
         again = assign(affinity(points[half]), count, seed)
-        found.append(adjusted_rand_score(labels[half], again))
-    return float(np.mean(found))
+        indices.append(adjusted_rand_score(labels[half], again))
+    return float(np.mean(indices))
 
 
 def typical_first(points: _Points) -> NDArray[np.intp]:
