@@ -137,7 +137,7 @@ class _Gathered:
 
     @property
     def is_measured_again(self) -> bool:
-        """Whether the items that were added decide what is computed after them."""
+        """Return whether the items that were added decide what is computed after them."""
         return any(part is not None for part in (self.checks, self.exact, self.evaluation))
 
     def controls(self, observer: Observer, alone: Collection[str]) -> ControlResults:
@@ -157,7 +157,7 @@ class _Gathered:
         controls: ControlResults,
         seconds: float,
     ) -> ShardResult:
-        """What is known of a shard after its last item was added."""
+        """Return what is known of a shard after its last item was added."""
         self._take_waiting()
         self._count()
         for value in sensitivities:
@@ -289,7 +289,7 @@ def import_shard(
     observer: Observer,
     items: Iterable[GivenItem | ItemFailure] | None = None,
 ) -> ShardResult:
-    """What `explain_shard` gives of a shard, from attributions that are there already.
+    """Return the result of `explain_shard` from attributions that are there already.
 
     `items` are those of the shard, where somebody read them before.
 

@@ -53,7 +53,7 @@ class SwapCheck:
     Names may have any number of word pieces: what that does to the answer is measured by the names
     of one group, see `counterfactuals`.
 
-    Where a text has a pronoun or another word of `groups.pairs` beside names, all words of the
+    Where a text has a pronoun or another word of `groups.pairs` and names, all words of the
     group change together, names too; a text in which some of them cannot is counted in `unpaired`
     and left out, since half a swap shows half an effect.
     """
@@ -69,7 +69,7 @@ class SwapCheck:
         self.unpaired: Counts[str] = Counts()  #: see `ControlResults`
 
     def wants(self, item: Item, match: Match) -> bool:
-        """Whether the item is sampled for its mention `match`.
+        """Return whether the item is sampled for its mention `match`.
 
         One that is made from a template is not: its pair shows what another name does.
         """
@@ -208,7 +208,7 @@ class SwapCheck:
         return [swap.item for swap in self._swapped]
 
     def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
-        """What was answered, to the texts as they came and to `items`; a failure is left out."""
+        """Yield the answers to the texts as they came and to `items`, without failures."""
         yield from self._own
         for swapped, end in zip(self._swapped, ends, strict=True):
             if end.outcome is not None:
@@ -276,7 +276,7 @@ def observation(
     entity: str,
     own: bool,
 ) -> Observation:
-    """What was answered to an item, or to a text made from it, with this entity in it."""
+    """Return what was answered to an item, or to a text made from it, with this entity in it."""
     return Observation(
         document=item.id,
         cluster=item.cluster,
@@ -305,7 +305,7 @@ class _Lexicon:
         self._inflected = {term for term in terms if f"{term}s" in terms or term[:-1] in terms}
 
     def is_name(self, entity: str) -> bool:
-        """Whether it is neither a word in small letters nor a pronoun or title."""
+        """Return whether it is neither a word in small letters nor a pronoun or title."""
         terms = self.entities.get(entity, ())
         return not any(term.islower() or term.lower() in WORDS for term in terms)
 
@@ -315,11 +315,11 @@ class _Lexicon:
         return next(name for name, some in self.entities.items() if small in map(str.lower, some))
 
     def fits(self, name: str, surface: str) -> bool:
-        """Whether a term of an entity agrees with `surface` in number."""
+        """Return whether a term of an entity agrees with `surface` in number."""
         return any(self.agrees(term, surface) for term in self.entities[name])
 
     def agrees(self, term: str, surface: str) -> bool:
-        """Whether term and `surface` have the same number; names of people always agree."""
+        """Return whether term and `surface` have the same number; names of people always agree."""
         if term.lower() not in self._inflected:
             return True
         return term.lower().endswith("s") == surface.lower().endswith("s")
@@ -528,7 +528,7 @@ class CandidateCheck:
         return [tried.item for tried in self._tried]
 
     def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
-        """What was answered, to the texts as they came and to `items`; a failure is left out."""
+        """Yield the answers to the texts as they came and to `items`, without failures."""
         for tried, end in zip(self._tried, ends, strict=True):
             if end.outcome is not None:
                 for own, of in ((True, tried.done), (False, end)):

@@ -66,7 +66,7 @@ def without_nodes(graph: Mapping[str, Any], nodes: Iterable[int]) -> Iterator[In
 
 
 def leaves_nodes(graph: Mapping[str, Any], nodes: Iterable[int]) -> bool:
-    """Whether nodes are named, and others remain."""
+    """Return whether nodes are named, and others remain."""
     return 0 < len(set(nodes)) < len(np.asarray(graph[FEATURES]))
 
 
@@ -233,7 +233,7 @@ class RegionCheck:
                 yield replace(hidden_item.item, content=Image.fromarray(hide(pixels, inside)))
 
     def observations(self, ends: Iterable[Explained]) -> Iterator[HiddenRegion]:
-        """What was answered to `items`, in their order; a region with a failure is left out."""
+        """Yield the answers to `items`, in their order, without regions with a failure."""
         # keep outcomes only: a full result holds its picture
         outcomes = (end.outcome for end in ends)
         for hidden_item in self._hidden_items:
@@ -276,7 +276,7 @@ def _pixels(content: Any) -> Pixels:
 
 
 def _hides(region: Annotation, grid: PatchGrid, height: int, width: int) -> bool:
-    """Whether the model sees part of the region, and part of the picture remains."""
+    """Return whether the model sees part of the region, and part of the picture remains."""
     if region.box is None and region.mask is None:
         return False
     evidence = Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)

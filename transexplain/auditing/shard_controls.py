@@ -107,7 +107,7 @@ class RandomisedModelCheck:
         observer: Observer,
         alone: Collection[str],
     ) -> None:
-        """Add to `found` the items of one draw."""
+        """Add the items of one draw to `randomised_totals`."""
         try:
             model = randomised_model(self._model, self._seed, draw)
         except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied

@@ -72,7 +72,7 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
 
 
 def _middle_rank(size: float, every: Sequence[float], words: Sequence[float]) -> float | None:
-    """Of a size among `every` (ascending), those of its `own` words left out."""
+    """Of a size among `every` (ascending), those of its `words` left out."""
     others = len(every) - len(words)
     if not others:
         return None
@@ -304,7 +304,7 @@ def _overlap(span: TaggedSpan | Match, other: TaggedSpan | Match) -> bool:
 
 
 def _is_explained(attribution: Attribution, mention: Mention) -> bool:
-    """Whether a mention has one of the tokens whose labels are explained."""
+    """Return whether a mention has one of the tokens whose labels are explained."""
     tokens = attribution.features
     assert not isinstance(tokens, PatchGrid)
     places = [tokens[place] for place in attribution.positions]

@@ -111,7 +111,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def covered(place: Span, spans: Sequence[Span]) -> bool:
-    """Whether a place shares a character with one of `joined` spans, or is empty within it."""
+    """Return whether a place shares a character with a span of `joined`, or is empty in it."""
     start, end = place
     near = bisect_left(spans, start, key=itemgetter(1))
     return any(
@@ -130,7 +130,7 @@ def blanked(text: str, spans: Iterable[Span], blank: str) -> str:
 
 
 def word_ranges(tokens: Iterable[Token]) -> Iterator[Span]:
-    """Where each word of the model's begins and ends."""
+    """Yield where each word of the model's begins and ends."""
     ranges: dict[int, Span] = {}
     for token in tokens:
         if token.word is not None:

@@ -78,7 +78,7 @@ def tied_answer(
 
 
 def stored_as_written(plan: AuditPlan) -> bool:
-    """Whether the store has texts as they are, without hashes and blanks."""
+    """Return whether the store has texts as they are, without hashes and blanks."""
     privacy = plan.privacy
     return privacy is None or (privacy.store_text == "full" and privacy.redact is None)
 
@@ -226,7 +226,7 @@ def _other_answer(stored: tuple[str, ...], repeat: tuple[str, ...]) -> Iterator[
 
 
 def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> bool:
-    """Whether the two likeliest classes are so near that either may come first.
+    """Return whether the two likeliest classes are so near that either may come first.
 
     Of several labels: whether one is so near its floor that it may or may not be predicted.
     """
@@ -238,7 +238,7 @@ def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> 
 
 
 def _swapped(outcome: ItemOutcome, stored: Attribution, repeat: Attribution, room: float) -> bool:
-    """Whether another class was explained because the two are so near that either may be."""
+    """Return whether another class was explained because the two are so near that either may be."""
     if not stored.target.startswith(_BY_LOGIT):
         return False
     first, other = stored.class_index, repeat.class_index

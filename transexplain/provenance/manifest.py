@@ -24,7 +24,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def canonical(value: Any) -> bytes:
-    """A JSON value as bytes that are the same whoever writes them, and in whatever order.
+    """A JSON value as bytes that are the same for every writer, in whatever order.
 
     UTF-8, keys sorted by code point, no white space, no escape but those that JSON asks for (and
     of lone surrogates, which UTF-8 has no bytes for), numbers as Python's `repr`: the shortest
@@ -110,7 +110,7 @@ def _without_references(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def places_of(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the inputs lay, and the device that was requested."""
+    """Return where the inputs lay, and the device that was requested."""
     places = {part: {name: plan[part].get(name) for name in _PLACES[part]} for part in _PLACES}
     files = [file["path"] for file in plan["dataset"].get("files", ())]
     lexicons = [file["path"] for file in plan.get("lexicons", ())]
@@ -162,7 +162,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What a run was made from, and how it went."""
+    """The inputs of a run and the course it took."""
 
     inputs: Mapping[str, Any]  #: what decides the numbers, wherever it lies and whoever computes
     execution: Mapping[str, Any]  #: who computed, when, where the inputs lay, what was saved
@@ -194,7 +194,7 @@ class Manifest:
 
 
 def manifest_of(db: Database, run_id: str) -> Manifest:
-    """What the run with exactly this id was made from, and how it went so far.
+    """Return what the run with exactly this id was made from, and how it went so far.
 
     Of a finished run it stays the same, to the byte, until shards are computed once more. Raises
     ConfigurationError for an unknown run.
@@ -231,14 +231,14 @@ def _different(shards: list[RecordedShard]) -> list[dict[str, Any]]:
 
 
 def _surroundings(shard: RecordedShard) -> dict[str, Any] | None:
-    """What a shard was saved by; the time of its device is its own, and stands elsewhere."""
+    """Return what a shard was saved by; the time of its device is its own, and stands elsewhere."""
     if shard.environment is None:
         return None
     return {name: value for name, value in shard.environment.items() if name != "device"}
 
 
 def _device(db: Database, run_id: str) -> dict[str, Any] | None:
-    """What devices did with their time, together and by worker; None: nobody noted it."""
+    """Return what devices did with their time, together and by worker; None: nobody noted it."""
     times = device_times(db, run_id)
     if not times:
         return None

@@ -151,11 +151,11 @@ class _Statement:
 
 
 def signature_checks(path: Path, public_key: Path, run_id: str | None = None) -> Checks:
-    """The signature, and then every file that it names, beside it.
+    """The signature, and then every file that it names, in its folder.
 
     Args:
         path: of the signature.
-        public_key: of whoever is to have made it.
+        public_key: of the signer.
         run_id: of the run that it is to be of; None: of any.
 
     Raises ConfigurationError where one of the two files cannot be read, or the key is none.
@@ -227,7 +227,7 @@ def _envelope(text: str) -> "Envelope":
 
 
 def _statement(payload: bytes) -> _Statement:
-    """What a payload says; raises _InvalidError where it is of something else than a report."""
+    """Return what a payload says; raises _InvalidError where it is not of a report."""
     try:
         document = read_json(payload.decode())
         kinds = (document["_type"], document["predicateType"])

@@ -125,7 +125,7 @@ def judged(
 
 
 def listed_faults(dataset: DatasetRef) -> list[str]:
-    """What is wrong with each file of a manifest that is not as it was; of a snapshot nothing."""
+    """Return the faults of the files of a manifest; a snapshot has none."""
     if not dataset.manifest:
         return []
     try:
@@ -225,7 +225,7 @@ def _summed(attribution: Attribution) -> tuple[float, float]:
 
 
 def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterator[str]:
-    """Where a shard's aggregate differs from what its rows give."""
+    """Yield where a shard's aggregate differs from what its rows give."""
     try:
         saved = ShardAggregate.from_json(results.aggregate(db, run_id, index))
         rebuilt, room = _rebuilt(db, run_id, ids)

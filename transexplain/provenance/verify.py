@@ -80,7 +80,7 @@ def fault_of(path: Path | None, planned: SourceFile, shown: str) -> str | None:
 
 
 def model_faults(model: ModelRef) -> list[str]:
-    """What the files of a model are not as planned: changed, missing or new.
+    """Return what the files of a model are not as planned: changed, missing or new.
 
     Raises ModelLoadError where its source names no model.
     """

@@ -61,7 +61,7 @@ def unchecked(draw: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stroke:
-    """How a line looks."""
+    """The look of a line."""
 
     colour: str  #: a CSS value
     dash: tuple[int, ...]

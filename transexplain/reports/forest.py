@@ -147,6 +147,6 @@ def _svg(content: str, label: str, name: str = "", height: int = _STRIP_HEIGHT) 
 
 
 def _step(limit: float) -> float:
-    """1, 2 or 5 times a power of ten, at most `wanted`."""
+    """1, 2 or 5 times a power of ten, at most `limit`."""
     power = 10.0 ** math.floor(math.log10(limit))
     return power * max(step for step in _STEPS if step * power <= limit * (1 + 1e-9))

@@ -33,7 +33,7 @@ _STILL = 1e-5  #: share by which the stress has to fall, for another round
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphShape:
-    """What is drawn of a graph, whatever its relevance."""
+    """The drawn parts of a graph, whatever its relevance."""
 
     names: tuple[str, ...]  #: (T,)
     places: tuple[tuple[float, float], ...]  #: (T,) to the right, and down, in units of a link
@@ -132,7 +132,7 @@ def layout(nodes: int, edges: NDArray[np.intp]) -> Points:
 
 
 def stress_of(places: Points, lengths: Points) -> float:
-    """How far the distances of T `places` are from those `wanted` (T, T), weighted by 1 / d^2."""
+    """Measure how far distances of T `places` are from `lengths` (T, T), weighted by 1 / d^2."""
     apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
     upper = np.triu_indices(len(places), 1)
     return float((((apart - lengths)[upper] / lengths[upper]) ** 2).sum())
@@ -264,7 +264,7 @@ def _links(edges: Sequence[tuple[int, int]], points: Points) -> str:
 
 
 def _strongest(shape: GraphShape, values: NDArray[np.float64]) -> str:
-    """How large the graph is, and its three strongest nodes, in words."""
+    """Return how large the graph is, and its three strongest nodes, in words."""
     order = np.argsort(-np.abs(values), kind="stable")[:3].tolist()
     named = ", ".join(
         f"{shape.names[node] or 'node'} ({node}) {signed(float(values[node]))}" for node in order

@@ -131,7 +131,7 @@ def _each(
 
 
 def _remedy(groups: Groups) -> str:
-    """What to do about it."""
+    """Return what to do about it."""
     verdicts = groups.verdicts
     if any(row.mention == "changes" for row in verdicts):
         return "Before you use the model, look at the texts under Swaps that change most."

@@ -304,7 +304,7 @@ def enlarged(image: Picture, size: int = READABLE) -> Image.Image:
 
 
 def muted(image: Image.Image) -> Image.Image:
-    """`image` in pale grey: what stands under a heatmap whose picture is shown beside it.
+    """`image` in pale grey: what stands under a heatmap whose picture is shown next to it.
 
     Colours of the picture would mix with those of the relevance, and a red horse look relevant.
     """

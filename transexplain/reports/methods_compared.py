@@ -89,7 +89,7 @@ def _row(compared: Compared, picture: Any | None, palette: str) -> dict[str, Any
 
 
 def _notes(attributions: Sequence[Attribution]) -> list[str]:
-    """What holds of every class, then what holds of one, with its name."""
+    """Return what holds of every class, then what holds of one, with its name."""
     shared = [
         note for note in attributions[0].notes if all(note in each.notes for each in attributions)
     ]

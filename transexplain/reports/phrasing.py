@@ -147,7 +147,7 @@ _SHARE = 0.05
 
 
 def nearness(approximation: Approximation) -> str:
-    """How near the explainer came to its teacher when it was trained, without a full stop."""
+    """Return how near the trained explainer came to its teacher, without a full stop."""
     correlation, error = approximation.rank_correlation, approximation.relative_error
     if not approximation.items or correlation is None or error is None:
         return f"how near it comes to {approximation.teacher} was not measured when it was trained"

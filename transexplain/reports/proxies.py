@@ -138,7 +138,7 @@ def _named(plan: AuditPlan) -> set[str]:
 
 
 class _Side:
-    """What words add to the answer in some items."""
+    """The sums that words add to the answer in some items."""
 
     def __init__(self, db: Database, run: AuditRun, ids: Sequence[str], answer: str) -> None:
         self.items = 0

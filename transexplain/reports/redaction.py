@@ -33,7 +33,7 @@ def check_fewest(fewest: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RedactionRules:
-    """What is published of one type of record."""
+    """The published fields of one type of record."""
 
     #: field -> what takes its place, from the value, the record and the redactor
     fields: "Mapping[str, Rule]"
@@ -49,7 +49,7 @@ class Redactor:
     fewest: int  #: items that a row must rest on
 
     def record(self, record: Record) -> Record | None:
-        """What is published of a record; None: nothing."""
+        """Return what is published of a record; None: nothing."""
         rules = self.rules.get(type(record))
         if rules is None:
             raise LookupError(
@@ -68,7 +68,7 @@ class Redactor:
         return type(record)(**values)
 
     def within(self, value: Any) -> Any:
-        """What is published of a record, or of a tuple or mapping of records."""
+        """Return what is published of a record, or of a tuple or mapping of records."""
         if isinstance(value, tuple):
             return tuple(
                 published for published in map(self.within, value) if published is not None

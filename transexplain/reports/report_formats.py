@@ -123,7 +123,7 @@ def _shown(summary: Summary) -> list[Section]:
 
 
 def _names(summary: Summary, shown: Sequence[Section]) -> dict[str, Any]:
-    """What the templates of sections know."""
+    """Return what the templates of sections know."""
     drawings = {
         name: drawn for section in shown for name, drawn in section.drawing(summary).items()
     }

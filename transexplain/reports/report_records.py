@@ -57,5 +57,5 @@ class Summary:
 
     @property
     def whole(self) -> bool:
-        """Whether every stored result is as it was saved."""
+        """Return whether every stored result is as it was saved."""
         return not damage(self.sections.get("unreadable"))

@@ -16,7 +16,7 @@ from transexplain.types.plans import AuditRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """What a section is collected from."""
+    """The run, store and totals that a section is collected from."""
 
     db: Database
     run: AuditRun
@@ -82,5 +82,5 @@ class Section:
     collect: Callable[[Source], Any] | None = None  #: gives a record; None: nothing to show
 
     def is_linked(self, report: Any) -> bool:
-        """Whether the navigation of this report names it."""
+        """Return whether the navigation of this report names it."""
         return (self.linked or self.present)(report)

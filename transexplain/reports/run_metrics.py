@@ -46,7 +46,7 @@ def most_uneven(summary: Summary) -> Outcome | None:
 
 
 def has_interval(measure: Measure | None) -> bool:
-    """Whether a measure rests on enough texts or items for an interval."""
+    """Return whether a measure rests on enough texts or items for an interval."""
     return measure is not None and measure.interval is not None
 
 
@@ -77,7 +77,7 @@ def changed(row: Counterfactual) -> float:
 
 
 def only_scores(summary: Summary) -> bool:
-    """Whether categories differ by scores alone: of a single class everybody is predicted to be."""
+    """Return whether categories differ by scores alone: everybody is predicted one class."""
     return len(summary.audited.classes) == 1
 
 

@@ -1,8 +1,8 @@
-"""Writes what a run's report says into the tables that people ask by SQL.
+"""Writes the content of a run's report into the tables that people query by SQL.
 
-Whoever closes a run calls `close`, a worker `close_apart`, and whoever makes a report of one that
-is over calls `keep` with what it has computed anyway. None of them fails: the rows can be made
-again at any time.
+The process that closes a run calls `close`, a worker `close_apart`, and a report of a finished run
+`keep` with the totals that it has anyway. None of them fails: the rows can be made again at any
+time.
 """
 
 import logging
@@ -135,7 +135,7 @@ def _verdict(verdict: GroupVerdict) -> Row:
 
 
 def _decided(question: str, row: Counterfactual | Outcome | None) -> Row:
-    """What decided a question, or is named first."""
+    """Return what decided a question, or is named first."""
     measure = gravest(row.measures) if row else None
     return {
         f"{question}_prediction": row.prediction if row else None,

@@ -46,7 +46,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explored:
-    """Which run was looked at."""
+    """The run that was explored."""
 
     name: str
     version: str  #: of TransExplain, when the report was made
@@ -389,7 +389,7 @@ def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
 
 
 def _names(report: StrategyReport) -> dict[str, Any]:
-    """What the templates know."""
+    """Return what the templates know."""
     strategies, explored = report.strategies, report.explored
     return {
         "e": explored,

@@ -16,7 +16,7 @@ from transexplain.reports.sections.group_section import Groups
 
 
 def mention_in_words(verdict: GroupVerdict) -> str:
-    """What changing who is mentioned does: how much, how sure, and which size matters."""
+    """Return what changing who is mentioned does: how much, how sure, and which size matters."""
     row = verdict.counterfactual
     measure = gravest(row.measures) if row else None
     if row is None or measure is None or not row.enough:
@@ -29,7 +29,7 @@ def mention_in_words(verdict: GroupVerdict) -> str:
 
 
 def outcome_in_words(verdict: GroupVerdict) -> str:
-    """How predictions or errors compare, how sure that is, and what explains it."""
+    """Return how predictions or errors compare, how sure that is, and what explains it."""
     row, text = verdict.rates, "; ".join(verdict.outcome_reasons[:1])
     measure = gravest(row.measures) if row else None
     if row is None or measure is None or measure.interval is None:
@@ -99,7 +99,7 @@ def _moved(row: Counterfactual) -> str:
 
 
 def _changed(row: Counterfactual, measure: Measure) -> str:
-    """The share of predictions changed, beside that within a group."""
+    """The share of predictions changed, with that within a group."""
     text = f"{percent(row.changed_across or 0.0)} of predictions"
     if row.changed_within is not None:
         other = "when both are of one group" if row.kind == "swap" else "by hiding the other's"
@@ -108,7 +108,7 @@ def _changed(row: Counterfactual, measure: Measure) -> str:
 
 
 def _apart(row: Counterfactual, measure: Measure) -> str:
-    """What decided, where the sentence has not said it."""
+    """Return what decided, where the sentence has not said it."""
     moved = row.measure("probability")
     if measure.name == "spread":
         differs = "is not" if measure.state == "outside" else "may not be"
@@ -149,14 +149,14 @@ class VerdictChange:
 
     @property
     def changed(self) -> bool:
-        """Whether either answer is another one."""
+        """Return whether either answer is another one."""
         before = self.mention_before, self.outcome_before
         return self.turned or before != (self.mention_after, self.outcome_after)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RateChange:
-    """How often a prediction was and is made of the same items of one group."""
+    """The rate of a prediction for the same items of one group, before and now."""
 
     group: str
     prediction: str
@@ -205,7 +205,7 @@ def _change(group: str, was: GroupVerdict | None, now: GroupVerdict | None) -> V
 
 
 def _turned(was: GroupVerdict, now: GroupVerdict) -> bool:
-    """Whether a difference of one prediction has the other sign now."""
+    """Return whether a difference of one prediction has the other sign now."""
     swaps = was.counterfactual, now.counterfactual
     if was.mention == now.mention == "changes" and all(swaps):
         old, new = ((row.prediction, row.stratum, row.effect) for row in swaps if row)
@@ -253,7 +253,7 @@ def _differs(row: VerdictChange, *, now: bool) -> dict[Literal["mention", "outco
 
 
 def difference_statements(changes: Sequence[VerdictChange]) -> Iterator[Statement]:
-    """Which differences are new and which are gone, in the words of the report."""
+    """Yield which differences are new and which are gone, in the words of the report."""
     for question, groups in _by_question(newly(changes)).items():
         text = f"Newly shown: {question} for {named(groups)}."
         yield Statement(kind="flagged", text=text)

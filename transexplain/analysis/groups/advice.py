@@ -1,4 +1,4 @@
-"""What would settle an open question, in words: the inverse of a run's power.
+"""Advice on an open question, in words: the inverse of a run's power.
 
 Nothing is advised that the data or the lexicon cannot give: then it is said what they have.
 """
@@ -27,7 +27,7 @@ _SCALE: dict[MeasureName, tuple[float, str]] = {
 def mention_advice(
     rows: Sequence[Counterfactual], texts: int, names: int, *, templates: bool = False
 ) -> str:
-    """What would settle whether the mention changes the prediction; "" where nothing is known.
+    """Return what would settle whether the mention changes the prediction; "": not known.
 
     Args:
         rows: of one group, of all predictions and strata.
@@ -68,7 +68,7 @@ def mention_advice(
 
 
 def outcome_advice(rows: Sequence[Outcome], names: int) -> str:
-    """What would settle whether rates differ; "" where nothing is known.
+    """Return what would settle whether rates differ; "" where nothing is known.
 
     `names` are in the shorter of both lists; 0: not known.
     """
@@ -147,7 +147,7 @@ def _with_names(precision: Precision, names: float) -> Precision:
 
 
 def _too_short(open_: Sequence[tuple[Measure, Precision]], names: int, most: float) -> str:
-    """Whether names are what is scarce: without their part of the error the data would do."""
+    """Return whether names are scarce: without their part of the error the data would do."""
     sampled = [
         (measure, known)
         for measure, known in open_

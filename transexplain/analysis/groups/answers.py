@@ -40,21 +40,21 @@ class Answer:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is that a question is answered as the data says, and no class."""
+        """Return whether it is that a question is answered as the data says, and no class."""
         return not self.plus and not self.several
 
     @property
     def is_type(self) -> bool:
-        """Whether it is a type of entities, of which a text may have any number."""
+        """Return whether it is a type of entities, of which a text may have any number."""
         return self.several and not self.plus
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a model's only output: a number, which every item has."""
+        """Return whether it is a model's only output: a number, which every item has."""
         return bool(self.plus) and not (self.minus or self.several or self.logarithm)
 
     def selects(self, text: str, classes: Sequence[str]) -> bool:
-        """Whether a predicted (or given) class, or set of labels, has one of the first."""
+        """Return whether a predicted (or given) class, or set of labels, has one of the first."""
         names = {classes[place] for place in self.plus} or {self.name}
         return text in names or (self.several and not names.isdisjoint(set_members(text)))
 

@@ -72,7 +72,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counterfactual:
-    """What names of a group, in the place of names of its reference, do to one prediction.
+    """The effect on one prediction of a group's names in the place of its reference's.
 
     Of kind `region`: what regions of a group add to the predictions of their pictures, more than
     those of its reference. Texts are then pictures, and names what the regions are called. Of kind
@@ -104,7 +104,7 @@ class Counterfactual:
 
     @property
     def enough(self) -> bool:
-        """Whether enough texts were changed for an interval."""
+        """Return whether enough texts were changed for an interval."""
         return any(measure.interval is not None for measure in self.measures)
 
     def measure(self, name: MeasureName) -> Measure | None:
@@ -272,7 +272,7 @@ class _Compared:
         return Estimate(difference=mean, error=math.sqrt(square), freedom=float(self.clusters - 1))
 
     def _independent(self, values: _Floats) -> int:
-        """How many texts of as many clusters say as much as these texts of fewer clusters.
+        """Return how many texts of as many clusters say as much as these texts of fewer clusters.
 
         Their effective number (Korn & Graubard 1998): texts by their design effect, that of where
         they lie or of how far names move them, whichever is larger, times the squared ratio of
@@ -353,7 +353,7 @@ class _Compared:
         return np.asarray(np.bincount(self.text, weights, len(self.texts)), dtype=np.float64)
 
     def _spread(self, values: _Floats) -> Comparison | None:
-        """How much the effect differs between texts beyond the noise of names.
+        """Return how much the effect differs between texts beyond the noise of names.
 
         The variance of the texts' differences, less what names of one side would make of it, with
         Student's interval over clusters of texts; shown as a standard deviation. None where no text

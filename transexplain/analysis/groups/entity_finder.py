@@ -127,7 +127,7 @@ def whole_families(plan: AuditPlan) -> tuple[str, ...]:
 
 
 def is_whole(plan: AuditPlan, group: str) -> bool:
-    """Whether `group` is one of whole items."""
+    """Return whether `group` is one of whole items."""
     return any(group.startswith(f"{name}/") for name in whole_families(plan))
 
 

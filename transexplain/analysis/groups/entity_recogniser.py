@@ -1,4 +1,4 @@
-"""Entities that a named-entity recogniser finds, in the place of or beside those of a lexicon.
+"""Entities that a named-entity recogniser finds, in the place of those of a lexicon or with them.
 
 A recogniser is named `spacy:PACKAGE_OR_FOLDER`, `gliner:FOLDER` or `package.module:function`. No
 model is ever downloaded: what is not there is an error with the remedy.
@@ -66,7 +66,7 @@ class Recogniser:
     find_together: Callable[[Sequence[str]], Iterable[Answers]] | None = None
 
     def entities(self, text: str) -> list[Recognised]:
-        """What it finds in a text, in order, each with its name.
+        """Return what it finds in a text, in order, each with its name.
 
         Raises ItemError `recogniser-error` where it fails, or an answer is no place in the text
         with a type.

@@ -236,7 +236,7 @@ class EntityTotals:
         }
 
     def clusters(self, strata: Iterable[Stratum]) -> int:
-        """How many clusters of items there are; items without one do not count."""
+        """Return how many clusters of items there are; items without one do not count."""
         return len({name for stratum in strata for name in self._clusters.get(stratum, ())})
 
     def _together(self, strata: Iterable[Stratum]) -> Iterable[ExactTable[EntityKey]]:

@@ -104,7 +104,7 @@ class ExactTable(dict[Key, list[int]]):
 
 
 class Counts(dict[Key, int]):
-    """How often each key was counted."""
+    """Counts by key."""
 
     def add(self, key: Key, count: int = 1) -> None:
         """Count a key so many times more."""

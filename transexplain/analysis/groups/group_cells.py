@@ -24,7 +24,7 @@ PlanReference = str | Mapping[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What one group is compared with."""
+    """The groups that one group is compared with."""
 
     name: str  #: a group, or words for several of them
     groups: tuple[str, ...]  #: their entities; empty: it is the reference itself, or nobody else

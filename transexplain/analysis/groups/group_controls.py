@@ -180,7 +180,7 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planted:
-    """How often a planted difference is found."""
+    """The share of lexicons in which a planted difference is found."""
 
     difference: float  #: in the unit
     lexicons: int  #: randomly sampled; it is planted into one comparison of each

@@ -104,7 +104,7 @@ _LARGE_SHARE = 0.3  #: of a group's mentions, above which one entity decides ove
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How groups are compared: declared in the plan, before any result is known."""
+    """The rules by which groups are compared: declared in the plan, before any result is known."""
 
     reference: PlanReference = None  #: None: the entities of all other groups of the family
     groups: tuple[str, ...] = ()  #: of the plan, whether mentioned or not
@@ -115,7 +115,7 @@ class Rules:
     bare: bool = False  #: p and verdict *difference* only: no bootstrap, no robustness
 
     def references(self, cells: Iterable[Cell]) -> dict[str, Reference]:
-        """What every group is compared with: those of the plan, and those in `cells`."""
+        """Return what every group is compared with: those of the plan, and those in `cells`."""
         mentioned = (group for cell in cells for group in cell.groups)
         return references_of(self.reference, (*self.groups, *mentioned))
 

@@ -62,7 +62,7 @@ class GroupVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """How a group was found: the limits of its verdict."""
+    """The matching of a group: the limits of its verdict."""
 
     mentions: int = 0
     left_out: int = 0  #: places that were read as ordinary words
@@ -219,7 +219,7 @@ class _GroupEvidence:
         yield from (open_rates(row) for row in doubtful[:1])
 
     def _notes(self, mention: Mentioned) -> Iterator[str]:
-        """What explains a difference of rates; it excuses none."""
+        """Yield what explains a difference of rates; it excuses none."""
         row = self.rates[0]
         measure = gravest(row.measures)
         if measure is not None and measure.name in ("rate", "impact ratio"):
@@ -233,7 +233,7 @@ class _GroupEvidence:
             yield f"whether {self.words.itself} does it is not known: {why}"
 
     def _within_strata(self, row: Outcome, name: MeasureName) -> bool:
-        """Whether the difference within strata is inside the limit, pooled over them.
+        """Return whether the difference within strata is inside the limit, pooled over them.
 
         Strata have the weights of Mantel and Haenszel (1959), the product of both sides' items over
         their sum.

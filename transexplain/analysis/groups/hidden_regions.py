@@ -109,7 +109,7 @@ def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion
 
 
 def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
-    """Whether both sides have regions in enough pictures."""
+    """Return whether both sides have regions in enough pictures."""
     sides = [
         {region.document for region in regions if (region.group == group) == side}
         for side in (0, 1)
@@ -237,7 +237,7 @@ class _Compared:
         return trace**2 / square if square > 0 else 0.0
 
     def _enough(self) -> bool:
-        """Whether both sides have the pictures that an interval needs, in at least two clusters."""
+        """Return whether both sides have enough pictures for an interval, in two clusters."""
         for side in (self.left, ~self.left):
             pictures = {region.document for region in self._of(side)}
             if len(pictures) < MIN_TEXTS or len(np.unique(self.cluster[side])) < 2:

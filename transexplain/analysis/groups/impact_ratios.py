@@ -72,7 +72,7 @@ class ImpactAnswer:
 
 
 def favourable_answers(plan: AuditPlan) -> tuple[Answer, ...]:
-    """What the plan's categories are compared by; nothing without `impact`.
+    """Return what the plan's categories are compared by; nothing without `impact`.
 
     Raises ConfigurationError: an answer is no class or classification of the model or is all of
     its classes, or values of columns are not stored.
@@ -192,7 +192,7 @@ _PARTS: Mapping[By, Callable[[_Key], _Key]] = {
 
 @dataclass(slots=True)
 class _Sums:
-    """What is known of one category."""
+    """The sums of one category."""
 
     items: int = 0
     selected: int = 0

@@ -64,7 +64,7 @@ class Estimate:
         return 2 * float(stdtr(max(self.freedom, 1.0), -excess / self.error))
 
     def inside(self, limit: float) -> bool:
-        """Whether the 90 % interval lies within `limit` either way; one that ends on it does not.
+        """Return whether the 90 % interval lies within `limit` either way; its end is outside.
 
         With a limit of 0 nothing is inside, entities without any spread neither.
         """
@@ -72,7 +72,7 @@ class Estimate:
         return -limit < low and high < limit
 
     def upper_quantile(self, level: float) -> float:
-        """What the error counts by in the upper end of an interval."""
+        """Return what the error counts by in the upper end of an interval."""
         return _quantile(self.freedom, 0.5 + level / 2) if self.freedom > 0 else math.inf
 
     def needed(self, limit: float, number: int) -> int | None:

@@ -403,7 +403,7 @@ class Partners:
 
 
 def _takes_possessive(following: str) -> bool:
-    """Whether the text continues with a word that a possessive can stand before."""
+    """Return whether the text continues with a word that a possessive can stand before."""
     words = pieces(following[:100])
     if not words or following[:1] != " ":
         return False

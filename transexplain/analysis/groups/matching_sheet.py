@@ -28,7 +28,7 @@ _ANSWERS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Precision:
-    """How many of the matches of a group that a person checked are right."""
+    """The share of right matches among those of a group that a person checked."""
 
     group: str
     checked: int

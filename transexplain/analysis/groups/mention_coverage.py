@@ -61,7 +61,7 @@ _SMALL = 0.1  #: of a word's places in small letters, from which on it is no spe
 
 
 def is_candidate(piece: Piece, word: str) -> bool:
-    """Whether a piece of a text is this pronoun or title."""
+    """Return whether a piece of a text is this pronoun or title."""
     return piece.key == word and (word not in TITLES or 0 in piece.capitals)
 
 
@@ -82,7 +82,7 @@ class CandidateCounts:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a group has a lexicon of names and another one to be compared with."""
+        """Return whether a group has a lexicon of names and another one to be compared with."""
         return any(self._against.get(name) for name in self._named)
 
     def add(self, text: str, stratum: tuple[str, str], matches: Sequence[Match]) -> None:
@@ -248,7 +248,7 @@ def _shorter(key: str) -> set[str]:
 
 
 def _is_edit(word: str, other: str) -> bool:
-    """Whether one letter more, less, or another one makes `other` of `one`."""
+    """Return whether a letter more, less, or another makes `other` of `word`."""
     if len(word) > len(other):
         word, other = other, word
     if len(other) - len(word) > 1 or not word:
@@ -261,7 +261,7 @@ def _is_edit(word: str, other: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CandidateEffect:
-    """What a candidate does to one prediction, against what took its place."""
+    """The effect of a candidate on one prediction, against what took its place."""
 
     prediction: str
     effect: float  #: mean change of the log-odds, in logits
@@ -285,7 +285,7 @@ class Candidate:
     line: str  #: of the group's terms in a YAML lexicon, which would include it
 
     def beyond(self, practical: Practical) -> bool:
-        """Whether the interval of an effect lies beyond what matters, in either unit."""
+        """Return whether the interval of an effect lies beyond what matters, in either unit."""
         return any(
             interval is not None and (interval[0] > limit or interval[1] < -limit)
             for effect in self.effects

@@ -114,7 +114,7 @@ _OBJECTS = _words(
 
 
 def may_be_named_elsewhere(word: str, after: Sequence[Piece]) -> bool:
-    """Whether the opening `word` may be the name that the text has elsewhere, too.
+    """Return whether the opening `word` may be the name that the text has elsewhere, too.
 
     Words mostly keep one sense in a text (Gale, Church and Yarowsky 1992), auxiliaries do not.
     """
@@ -124,7 +124,7 @@ def may_be_named_elsewhere(word: str, after: Sequence[Piece]) -> bool:
 
 
 def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
-    """Whether the words after `word`, which opens a sentence, show that it is a name.
+    """Return whether the words after `word`, which opens a sentence, show that it is a name.
 
     Args:
         word: in lower case.
@@ -150,12 +150,12 @@ def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
 
 
 def _is_past_tense(word: str, verb: str) -> bool:
-    """Whether `verb` is in the past tense, and no participle: `Martin announced`."""
+    """Return whether `verb` is in the past tense, and no participle: `Martin announced`."""
     return verb.endswith("ed") and word not in _ADJECTIVES and word not in _PASSED
 
 
 def _describes_person(keys: Sequence[str]) -> bool:
-    """Whether the words after `is` describe only persons."""
+    """Return whether the words after `is` describe only persons."""
     for key in keys[: _MODIFIERS + 1]:
         if not key[0].isalpha():
             return False
@@ -204,7 +204,7 @@ class Cues:
         self._found = read
 
     def count_for(self, first: int, last: int, exactly: bool, kind: Ambiguity) -> bool:
-        """Whether the pieces `first` to `last` are meant as a name.
+        """Return whether the pieces `first` to `last` are meant as a name.
 
         `exactly`: their capitals are those of the lexicon.
         """
@@ -239,7 +239,7 @@ class Cues:
         return [match.span() for match in _NO_PROSE.finditer(self._text)]
 
     def _outside_prose(self, piece: Piece) -> bool:
-        """Whether it stands in an address, a hashtag or an account's name."""
+        """Return whether it stands in an address, a hashtag or an account's name."""
         return any(start <= piece.start < end for start, end in self._addresses)
 
     def _titled(self, first: int) -> bool:
@@ -269,7 +269,7 @@ class Cues:
         return not (before.key in _WITHIN or (before.key in _BETWEEN and glued))
 
     def _continues_name(self, first: int, last: int) -> bool:
-        """Whether the sentence that the pieces open goes on as it does from a name."""
+        """Return whether the sentence that the pieces open goes on as it does from a name."""
         word = " ".join(piece.key for piece in self._found[first : last + 1])
         after = self._found[last + 1 : last + _SENTENCE]
         if opens_as_name(word, after):
@@ -277,7 +277,7 @@ class Cues:
         return may_be_named_elsewhere(word, after) and self._stands_within(first)
 
     def _stands_within(self, first: int) -> bool:
-        """Whether the word also occurs with a capital inside a sentence of the text."""
+        """Return whether the word also occurs with a capital inside a sentence of the text."""
         word = self._found[first]
         return any(
             piece.key == word.key
@@ -289,11 +289,11 @@ class Cues:
         )
 
     def _is_handle(self, place: int) -> bool:
-        """Whether this is a handle, such as `@anna` before a sentence."""
+        """Return whether this is a handle, such as `@anna` before a sentence."""
         return place > 0 and self._found[place - 1].key == "@" and not self._found[place].spaced
 
     def _abbreviates(self, place: int) -> bool:
-        """Whether the full stop at `place` stands behind an initial or a title."""
+        """Return whether the full stop at `place` stands behind an initial or a title."""
         if place == 0 or self._found[place].spaced:
             return False
         word = self._found[place - 1]
@@ -327,7 +327,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matches:
-    """What was found in a text, in reading order."""
+    """The matches in a text, in reading order."""
 
     kept: tuple[Match, ...] = ()
     dropped: tuple[
@@ -352,7 +352,7 @@ class _Term:
         return sum(map(len, self.capitals))
 
     def accepts(self, window: Sequence[Piece], spelled: Sequence[Piece], case: CasePolicy) -> bool:
-        """Whether it is `found`, the pieces by their folded keys, which are `spelled` so."""
+        """Return whether it is `window`, the pieces by folded keys, which are `spelled` so."""
         if not self.folds and not self.keyed(spelled):
             return False
         if case == "ignore":
@@ -364,11 +364,11 @@ class _Term:
         )
 
     def keyed(self, spelled: Sequence[Piece]) -> bool:
-        """Whether the letters are those of the lexicon, in any case."""
+        """Return whether the letters are those of the lexicon, in any case."""
         return all(key == piece.key for key, piece in zip(self.keys, spelled, strict=True))
 
     def spelled(self, window: Sequence[Piece]) -> bool:
-        """Whether the capitals are exactly those of the lexicon."""
+        """Return whether the capitals are exactly those of the lexicon."""
         return all(
             need == piece.capitals for need, piece in zip(self.capitals, window, strict=True)
         )
@@ -420,7 +420,7 @@ class Matcher:
         return list(self.search(text, recognised).kept)
 
     def search(self, text: str, recognised: Spans = ()) -> Matches:
-        """What `find` finds, and what it leaves out as ambiguous, each in that order.
+        """Return what `find` finds, and what it leaves out as ambiguous, each in that order.
 
         Args:
             text: any text.
@@ -531,7 +531,7 @@ def _homes(groups: Sequence[EntityGroup]) -> _Homes:
 
 
 def _is_alone(spelling: str, group: str, homes: _Homes) -> bool:
-    """Whether it is a name that no other group of the family has with other accents."""
+    """Return whether it is a name that no other group of the family has with other accents."""
     if not homes or spelling.islower():
         return not spelling.islower()
     exact = exact_key(spelling)

@@ -37,7 +37,7 @@ _Names = tuple[_Key, Collection[Any]]  #: a key, and the names in it, each once
 
 
 def merged_aggregates(payloads: Iterable[Mapping[str, Any]]) -> ShardAggregate:
-    """What `ShardAggregate.merge` makes of these payloads, to the bit; one at a time in memory.
+    """Merge payloads as `ShardAggregate.merge` does, to the bit; one at a time in memory.
 
     Raises ConfigurationError for a payload of a version that is not read, or a damaged one.
     """
@@ -122,7 +122,7 @@ class _Table:
 
 
 class _Outcomes:
-    """What `OutcomeTotals` holds, in columns; a table per number of answers."""
+    """The content of `OutcomeTotals` in columns; a table per number of answers."""
 
     def __init__(self) -> None:
         self._tables: dict[int, _Table] = {}
@@ -144,7 +144,7 @@ class _Outcomes:
 
 
 class _Entities:
-    """What `EntityTotals` holds, its long tables in columns."""
+    """The content of `EntityTotals`, its long tables in columns."""
 
     def __init__(self) -> None:
         self._rest = EntityTotals()

@@ -29,7 +29,7 @@ from transexplain.types.findings import GroupStatistic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassAgreement:
-    """How far the methods agree on sampled items, for one target and class."""
+    """The agreement of the methods on sampled items, for one target and class."""
 
     target: str
     class_name: str
@@ -84,7 +84,7 @@ class Mixed:
 
 
 def fraction_of(sample: ExactSample, items: int) -> float:
-    """Which part of a run's explained items the sample is."""
+    """Return which part of a run's explained items the sample is."""
     return min(1.0, sample.items / items) if items else 0.0
 
 
@@ -191,7 +191,7 @@ class _Side:
 
     @property
     def enough(self) -> bool:
-        """Whether the sample is large enough to correct by."""
+        """Return whether the sample is large enough to correct by."""
         mean = self.found
         if mean.fraction == 1.0:
             return mean.items > 1

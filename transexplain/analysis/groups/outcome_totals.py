@@ -1,9 +1,9 @@
 """Totals of the model's answers by the groups that items mention; they merge exactly.
 
 Items are counted by the *set* of groups that they mention, so that any comparison (a group against
-one other, against all others of its family, two groups in one item) comes out of one
-table. Where names are a sample, items are also counted by each name, so that those which share a
-name can be told to. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
+one other, against all others of its family, two groups in one item) comes out of one table. Where
+names are a sample, items are also counted by name, so that items of one name are
+known. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
 """
 
 import json
@@ -47,7 +47,7 @@ class Situation(NamedTuple):
 
     @classmethod
     def from_name(cls, name: str) -> "Situation":
-        """What `to_name` wrote; raises ValueError for anything else."""
+        """Return what `to_name` wrote; raises ValueError for anything else."""
         groups, *rest = json.loads(name)
         return cls(tuple(groups), *map(str, rest))
 
@@ -88,7 +88,7 @@ class OutcomeTotals:
         chances: Sequence[float] | None = None,
         names: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Count one explained item, whoever it mentions.
+        """Count one explained item, with or without a mention.
 
         `chances` are the values of its answers, 0 to 1, where they are no probabilities of logits.
         Entities of one text are one cluster. `names` are (group, name) of those that it mentions
@@ -167,7 +167,7 @@ class OutcomeTotals:
 
     @property
     def answers(self) -> set[int]:
-        """How many answers were measured; more than one number where shards differ."""
+        """Return how many answers were measured; more than one number where shards differ."""
         return {
             (len(entry) - 1) // 2 for key, entry in self._rows.items() if not key.named and entry[1]
         }

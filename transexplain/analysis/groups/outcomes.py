@@ -162,11 +162,11 @@ class _Column:
         self.values, self.codes = numbered(list(values))
 
     def isin(self, values: Collection[str]) -> _Flags:
-        """Which situations (R,) have one of these values."""
+        """Return which situations (R,) have one of these values."""
         return self.where(lambda value: value in values)
 
     def where(self, holds: Callable[[str], bool]) -> _Flags:
-        """Which situations (R,) have a value that this holds for."""
+        """Return which situations (R,) have a value that this holds for."""
         return np.array([holds(value) for value in self.values], dtype=bool)[self.codes]
 
 
@@ -201,11 +201,11 @@ class _Table:
                 self._groups.setdefault(group, []).append(place)
 
     def counted(self, groups: Collection[str]) -> _Flags:
-        """Which situations (R,) count items, or names of these groups."""
+        """Return which situations (R,) count items, or names of these groups."""
         return self.named.isin({"", *groups})
 
     def mentions(self, groups: Collection[str]) -> _Flags:
-        """Which situations (R,) are of items that mention one of these groups."""
+        """Return which situations (R,) are of items that mention one of these groups."""
         mentions = ~self.every
         for group in groups:
             mentions[self._groups.get(group, [])] = True
@@ -250,7 +250,7 @@ class _Rows:
 
     @property
     def items(self) -> int:
-        """How many items they hold."""
+        """Return how many items they hold."""
         return int(self.table.items[self.places].sum())
 
     def share(self, counted: _Flags) -> Share | None:

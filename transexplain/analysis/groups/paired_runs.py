@@ -22,7 +22,7 @@ _Key = tuple[str, str, str]  # target, class, group
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupShift:
-    """What happened to the mentions of one group from one run to the next, for one class."""
+    """The change of one group's mentions from one run to the next, for one class."""
 
     group: str
     target: str

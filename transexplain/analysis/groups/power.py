@@ -24,7 +24,7 @@ _STEPS = 60  #: of a bisection
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Precision:
-    """How well a measure is known, on the scale on which its errors are Student's."""
+    """The precision of a measure, on the scale on which its errors are Student's."""
 
     value: float
     low: Unbounded  #: smallest value within the limit; -inf where there is none
@@ -93,7 +93,7 @@ class Precision:
 
     @property
     def beyond(self) -> bool:
-        """Whether the truth is probably beyond the limit, as effects of two limits are usual."""
+        """Return whether the truth is probably beyond the limit; usual effects are two limits."""
         return not self.low <= self.value * self._weight(2.0 * self.high) <= self.high
 
     @property
@@ -112,7 +112,7 @@ class Precision:
         return min(weight * size + usual * math.sqrt(1.0 - weight) / 2, _NEAREST * self.high)
 
     def _weight(self, usual: float) -> float:
-        """What an observed value counts, where truths are Gaussian with a standard deviation."""
+        """Return the weight of an observed value where truths are Gaussian with a deviation."""
         square = usual**2
         return square / (square + self.like.error**2)
 
@@ -157,7 +157,7 @@ def _below(excess: float, estimate: Estimate) -> float:
 
 
 def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where a condition that holds at `low` ends to hold."""
+    """Return where a condition that holds at `low` ends to hold."""
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -166,7 +166,7 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RatePrecision(Precision):
-    """How well a difference of rates is known; outside, too, is for names like those read.
+    """The precision of a difference of rates; outside, too, is for names like those read.
 
     Degrees of freedom are Satterthwaite's.
     """

@@ -16,7 +16,7 @@ from transexplain.analysis.groups.intervals import Estimate
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """How far the two methods agree on one item, for one explained class."""
+    """The agreement of the two methods on one item, for one explained class."""
 
     item_id: str
     target: str
@@ -190,7 +190,7 @@ class Corrected:
 
     @property
     def alone(self) -> bool:
-        """Whether the estimate uses the exact sample alone."""
+        """Return whether the estimate uses the exact sample alone."""
         return bool(self.reason)
 
 
@@ -237,7 +237,7 @@ def _unseen(
 def _missing(
     rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights
 ) -> float:
-    """How much more the cheap method varies over all mentions than over the sampled ones.
+    """Return how much more the cheap method varies over all mentions than over the sampled ones.
 
     As variance of the mean over a sample of this size: squares are summed by item and entity.
     """

@@ -83,7 +83,7 @@ class _Side:
         self.random = math.fsum(math.fsum(by_entity[entity]) / m for entity, m in counts) / n
 
     def influences(self) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
-        """What each entity adds to the real mean, and in each draw to the random one."""
+        """Return what each entity adds to the real mean, and in each draw to the random one."""
         n = len(self.mentions)
         scale = 1.0 / math.sqrt(n * (n - 1))  # 1 / n, with the factor of small samples
         real = {entity: scale * (share - self.real) for entity, share in self._shares.items()}
@@ -238,7 +238,7 @@ class RandomisedRow:
     ratio_interval: Interval | None = None  #: 95 %; None: the real one may be 0
 
     def shown(self, difference: float) -> Shown:
-        """Whether randomised models show a material part of this difference, in the unit.
+        """Return whether randomised models show a material part of this difference, in the unit.
 
         *material*: at least `MATERIAL` of it, and the interval of the ratio begins at `AT_LEAST` or
         above: it comes from the words or the method, at least in part. *small*: the interval ends
@@ -253,7 +253,7 @@ class RandomisedRow:
         return "small" if high < MATERIAL else "unknown"
 
     def survives(self, difference: float) -> bool:
-        """Whether the randomised models show a material part of this difference."""
+        """Return whether the randomised models show a material part of this difference."""
         return self.shown(difference) == "material"
 
 

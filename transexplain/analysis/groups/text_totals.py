@@ -129,7 +129,7 @@ def _different(keys: Indices) -> Indices:
 
 
 def _written(texts: Sequence[str], spans: Iterable[tuple[int, int, int]]) -> list[str]:
-    """What stands in `texts` at spans (text, start, end), in lower case."""
+    """Return what stands in `texts` at spans (text, start, end), in lower case."""
     plain = [text.isascii() for text in texts]
     # whole texts where that moves no character
     small = [text.lower() if alike else text for text, alike in zip(texts, plain, strict=True)]

@@ -109,6 +109,6 @@ def judge(
 
 
 def _holds_none(both: Estimate, difference: float) -> bool:
-    """Whether the interval of `both` contains 0, or lies on the other side of it."""
+    """Return whether the interval of `both` contains 0, or lies on the other side of it."""
     low, high = both.interval()
     return low <= 0.0 if difference > 0.0 else high >= 0.0

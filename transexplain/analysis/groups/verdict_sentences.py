@@ -54,7 +54,7 @@ WORDS: Mapping[Kind, Words] = {
 
 
 def decided_effect(row: Counterfactual) -> str:
-    """What swaps do to a prediction, by the measure that decided."""
+    """Return what swaps do to a prediction, by the measure that decided."""
     measure = gravest(row.measures)
     assert measure is not None  # a row is decided by one
     deed = f"{WORDS[row.kind].deed}{in_stratum(row.stratum)}"
@@ -82,7 +82,7 @@ def open_effect(row: Counterfactual) -> str:
 
 
 def _measured(row: Counterfactual, measure: Measure) -> str:
-    """What swaps do, by a measure with its interval and its limit."""
+    """Return what swaps do, by a measure with its interval and its limit."""
     against = WORDS[row.kind].against
     if measure.name == "changed":
         return (
@@ -118,7 +118,7 @@ def _by_chance(row: Counterfactual) -> str:
 
 
 def _beside(row: Counterfactual, measure: Measure) -> str:
-    """How many predictions change, where another measure decided."""
+    """Return how many predictions change, where another measure decided."""
     if measure.name == "changed" or row.changed_across is None:
         return ""
     return (
@@ -128,7 +128,7 @@ def _beside(row: Counterfactual, measure: Measure) -> str:
 
 
 def decided_rates(row: Outcome) -> str:
-    """How rates compare, by the measure that decided."""
+    """Return how rates compare, by the measure that decided."""
     measure = gravest(row.measures)
     assert measure is not None  # a row is decided by one
     differ = "" if measure.state == "outside" else " within limits"
@@ -143,7 +143,7 @@ def open_rates(row: Outcome) -> str:
 
 
 def rates(row: Outcome) -> str:
-    """How often a prediction is made of a group and of its reference."""
+    """Return how often a prediction is made of a group and of its reference."""
     return _rates(row, row.measure("rate") or row.measures[0]) if row.measures else ""
 
 
@@ -212,7 +212,7 @@ def _noun(row: Outcome, rate: Rate | None) -> str:
 
 
 def labels_say(row: Outcome) -> Iterator[str]:
-    """Whether the labels differ as the predictions do."""
+    """Yield whether the labels differ as the predictions do."""
     mine, other = row.own.labelled, row.other.labelled
     measure = gravest(row.measures)
     if row.counted != "items" or mine is None or other is None or measure is None:
@@ -229,7 +229,7 @@ def labels_say(row: Outcome) -> Iterator[str]:
 
 
 def in_stratum(stratum: str) -> str:
-    """Where a result holds, unless it is everywhere."""
+    """Return where a result holds, unless it is everywhere."""
     return f" in {stratum}" if stratum else ""
 
 

@@ -92,7 +92,7 @@ class KeyFilter:
         self._words = frozenset(key.encode() for key in ascii_keys)
 
     def may_hold(self, text: str) -> bool:
-        """Whether a piece of `text` may have one of the keys; false means that none has."""
+        """Return whether a piece of `text` may have one of the keys; false means that none has."""
         if not text.isascii():
             return True
         small = text.lower()

@@ -91,7 +91,7 @@ class ClassStrategies:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strategies:
-    """What discovery finds in one run."""
+    """The strategies found in one run."""
 
     run_id: str
     target: str
@@ -163,7 +163,7 @@ def shares(grids: _Floats) -> _Floats:
 def evidence(
     shape: tuple[int, int], members: list[_Floats], others: list[_Floats], seed: int
 ) -> list[tuple[RegionEvidence, ...]]:
-    """What lies in each region for each cluster of one class.
+    """Return what lies in each region for each cluster of one class.
 
     Args:
         shape: rows and columns of the grid.
@@ -212,7 +212,7 @@ def _tested_region(region_evidence: RegionEvidence, size: int) -> RegionEvidence
 
 
 def _p_values(inside: _Floats, rest: _Floats, rng: np.random.Generator) -> list[float | None]:
-    """How often so many pictures, sampled from both, have as large a mean share; one-sided."""
+    """Return the one-sided p that as many pictures, sampled from both, share as much."""
     if not len(rest):
         return [None] * inside.shape[1]
     everything = np.concatenate([inside, rest])
@@ -315,7 +315,7 @@ def judged(
 
 
 def _p(evidence: WordEvidence, size: int, corpus: Vocabulary) -> float:
-    """How often so many texts, sampled from all, hold the word as often."""
+    """Return how often so many texts, sampled from all, hold the word as often."""
     held = corpus.documents[evidence.word]
     return float(hypergeom.sf(evidence.documents - 1, corpus.texts, held, size))
 

@@ -29,7 +29,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Clustering:
-    """Which cluster each point is in, and why there are so many."""
+    """The cluster of each point, and the reasons for their number."""
 
     labels: NDArray[np.intp]  #: (N,) from 0, the largest cluster first
     count: int

@@ -84,7 +84,7 @@ def headline(evaluated: Evaluated, tables: Sequence[Table]) -> tuple[Statement, 
 
 
 def beyond_chance(difference: Difference | None) -> bool | None:
-    """Whether a difference is beyond chance; None: unknown.
+    """Return whether a difference is beyond chance; None: unknown.
 
     By the adjusted p; where there is no test, by an interval that excludes 0. On so few items that
     there is no interval no test could decide.
@@ -195,7 +195,7 @@ def _random(table: Table) -> Iterator[str]:
 
 
 def _beats(table: Table, row: Row) -> bool | None:
-    """Whether the best is better than `row` beyond chance; None: unknown."""
+    """Return whether the best is better than `row` beyond chance; None: unknown."""
     sure = beyond_chance(row.difference)
     if sure is None or row.difference is None:
         return None
@@ -220,7 +220,7 @@ _BASELINES = {
 
 
 def baseline(name: str, modality: str) -> str:
-    """What stands in the place of hidden positions, in words."""
+    """Return what stands in the place of hidden positions, in words."""
     return _BASELINES.get((name, modality), f"token {name}" if name.isdigit() else name)
 
 

@@ -51,7 +51,7 @@ class SharedWords:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """How the values of several draws of random relevance differ, each over all items."""
+    """The spread of the values of several draws of random relevance, each over all items."""
 
     draws: int
     deviation: float  #: standard deviation, of a sample
@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluated:
-    """What was evaluated, on what, and how."""
+    """The evaluated model, data and methods."""
 
     run_id: str
     name: str
@@ -145,7 +145,7 @@ class EvaluationSummary:
 
     @property
     def whole(self) -> bool:
-        """Whether every stored result is as it was saved."""
+        """Return whether every stored result is as it was saved."""
         return not damage(self.unreadable)
 
 
@@ -428,7 +428,7 @@ def wholes(columns: Sequence[Column], join: Join, items: int, seed: int) -> list
 
 
 def minus(whole: Whole, best: Whole) -> Difference | None:
-    """`one` minus `best`; None where they are not of the same items or one has no value."""
+    """`whole` minus `best`; None where either has no value or their items differ."""
     if whole.scored.value is None or best.scored.value is None or whole.items != best.items:
         return None
     pairs = zip(whole.halves, best.halves, strict=True)

@@ -103,7 +103,7 @@ def _data(summary: Summary) -> Iterator[str]:
 
 
 def _labelled(row: Sequence[int | None], fewest: int | None) -> str:
-    """How many items a row of the confusion table holds; cells that redaction took are unknown."""
+    """Count the items of a row of the confusion table; redacted cells are unknown."""
     shown, hidden = sum(count for count in row if count is not None), row.count(None)
     if not hidden:
         return f"{shown:,} items"

@@ -23,7 +23,7 @@ from transexplain.types.plans import AuditRun
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write a file to, which takes the place of `path` at the end.
+    """A path in the folder of `path` to write a file to, which replaces `path` at the end.
 
     After an error `path` is as it was. Raises ConfigurationError where it is a folder or cannot be
     written.

@@ -93,7 +93,7 @@ def data_facts(record: ImpactByCategory) -> Iterator[str]:
 
 
 def _as_written(text: str) -> str:
-    """What a person wrote, as a part of a sentence."""
+    """Return what a person wrote, as a part of a sentence."""
     return text.rstrip(".") or "not given"
 
 

@@ -87,7 +87,7 @@ def measures(groups: Groups | None) -> Iterator[Measured]:
 
 
 def coverage(summary: Summary) -> str:
-    """How many items the findings rest on."""
+    """Return how many items the findings rest on."""
     counts, audited = summary.counts, summary.audited
     cut = f"; {counts.truncated:,} of them were cut" if counts.truncated else ""
     return (
@@ -183,7 +183,7 @@ def impact(summary: Summary) -> Iterator[str]:
 
 
 def redaction(summary: Summary) -> str | None:
-    """What a redacted export has left out; None for one that is not."""
+    """Return what a redacted export has left out; None for one that is not."""
     if summary.fewest is None:
         return None
     return (

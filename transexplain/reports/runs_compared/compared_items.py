@@ -82,7 +82,7 @@ class FoundTotals:
 
 
 def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | None, str]:
-    """What a run finds in one text: its characters -> its type."""
+    """Return what a run finds in one text: its characters -> its type."""
     return {
         explained_characters(attribution.notes): attribution.class_name
         for attribution in attributions
@@ -143,7 +143,7 @@ _LONG = 60  # characters of a value in a message
 
 
 def of_plans(before: AuditPlan, after: AuditPlan) -> list[Disparity]:
-    """What differs between the plans of two audits, besides the model's weights."""
+    """Return what differs between the plans of two audits, besides the model's weights."""
     old, new = dict(_settings(before)), dict(_settings(after))
     settings = [
         Disparity(what=what, before=_short(old[what]), after=_short(new[what]))
@@ -202,7 +202,7 @@ def _settings(plan: AuditPlan) -> Iterator[tuple[str, object]]:
 
 
 def stored_texts(plan: AuditPlan) -> object:
-    """How a run stores texts, and under which key: only texts stored alike are compared."""
+    """Return how a run stores texts, and under which key: only texts stored alike are compared."""
     privacy = plan.privacy
     return "full" if privacy is None else [privacy.store_text, privacy.redact, privacy.key]
 
@@ -345,7 +345,7 @@ def _compared(
 
 
 def _inflation(cells: Mapping[tuple[bool, bool], int], moves: Sequence[tuple[int, int]]) -> float:
-    """How much larger the variance of the difference is over clusters than over items; at least 1.
+    """Return the variance of the difference over clusters by that over items; at least 1.
 
     `moves` are a cluster's items, and what it adds to the difference. Which items of a cluster
     changed is not known; the sum of their squares is at least its mean's, so that the factor is no
@@ -417,7 +417,7 @@ def _places(tokens: Sequence[Token]) -> Mapping[_Place, int]:
 
 
 def of_positions(before: Attribution, after: Attribution) -> Iterator[Disparity]:
-    """What differs in what the positions of one item are, and in what was measured there."""
+    """Yield what differs in what the positions of one item are, and in what was measured there."""
     if before.features != after.features:
         what = "grid of patches" if isinstance(after.features, PatchGrid) else "tokens"
         yield Disparity(
@@ -529,7 +529,7 @@ class Walk:
     def takes(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
     ) -> bool:
-        """Whether both sides of a pair are one item; counts the pairs where they are not."""
+        """Return whether both sides of a pair are one item; counts the pairs where they are not."""
         texts = self._contents(pair, before, after)
         if self.answers is not None:
             if self.same_data:  # other words are those of another answer
@@ -546,7 +546,7 @@ class Walk:
     def _contents(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is stored of the content of either side; empty where nothing is."""
+        """Return what is stored of the content of either side; empty where nothing is."""
         texts = pair[0].texts, pair[1].texts
         if self.same_texts and not all(texts):
             return _stored_words(before), _stored_words(after)
@@ -555,7 +555,7 @@ class Walk:
     def _same_answer(
         self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
     ) -> bool | None:
-        """Whether a model that generates says the same in both runs; None: that is not stored."""
+        """Return whether a model that generates says the same in both runs; None: not stored."""
         texts = self._contents(pair, before, after)
         return texts[0] == texts[1] if self.same_texts and all(texts) else None
 
@@ -654,7 +654,7 @@ _OTHERWISE = " (other words)"
 
 
 def walk_pairs(db: Database, walk: Walk, known: Sequence[Disparity] = (), *, force: bool) -> Walk:
-    """Walk over the items that both runs explained, a page of either at a time; gives `found`.
+    """Walk over the items that both runs explained, a page of either at a time; gives `walk`.
 
     Raises ConfigurationError, unless `force`, as soon as a page shows that positions are not the
     same, or where there are `known` disparities; the message lists what the first page shows, too.
@@ -689,7 +689,7 @@ def _page(db: Database, page: Sequence[ItemPair], walk: Walk) -> None:
 
 
 def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:
-    """What is stored of the words of a text, in their order; empty where nothing is."""
+    """Return what is stored of the words of a text, in their order; empty where nothing is."""
     tokens = attributions[0].features if attributions else ()
     if isinstance(tokens, PatchGrid):
         return ()

@@ -32,7 +32,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disparity:
-    """Something beside the model that is not the same in both runs."""
+    """A difference between both runs other than the model."""
 
     what: str
     before: str
@@ -87,7 +87,7 @@ class GroupAnswers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerChanges:
-    """How often two models that generate their answers give another one to the same prompt.
+    """The share of prompts to which two models that generate answers give different ones.
 
     Answers are the same where their characters are; of texts that are stored as hashes, where
     their words are, in any case.
@@ -102,7 +102,7 @@ class AnswerChanges:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Predictions:
-    """How the predictions of both runs compare on the items that both explained."""
+    """A comparison of the predictions of both runs on the items that both explained."""
 
     common: int  #: with the same id and the same content
     other_content: int  #: left out: the id is in both runs, and the contents differ
@@ -157,7 +157,7 @@ class ClassChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transition:
-    """What relevance alone says of a group in either run; None: it says nothing of it."""
+    """The finding of relevance alone on a group in either run; None: there is none."""
 
     group: str
     target: str

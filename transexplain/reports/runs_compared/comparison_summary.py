@@ -261,7 +261,7 @@ def _agreement(
 
 
 def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
-    """What became of the relevance of mentions, which says nothing of who is treated how."""
+    """Yield what became of the relevance of mentions, which says nothing of who is treated how."""
     if groups is None:
         return
     for said, rows in (
@@ -289,7 +289,7 @@ def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
 
 
 def _relevance_moves(groups: GroupChanges, limit: str) -> Statement:
-    """Whether any group's relevance changed by itself."""
+    """Return whether any group's relevance changed by itself."""
     moved = list(
         dict.fromkeys(shift.group for shift in groups.shifts if shift.verdict == "difference")
     )
@@ -568,7 +568,7 @@ def _drawn(row: GroupShift) -> GroupStatistic:
 
 
 def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """How many comparisons had which verdict before (rows) and after (columns)."""
+    """Return how many comparisons had which verdict before (rows) and after (columns)."""
     ends: list[Decision | None] = [*get_args(Decision), None]
     rows = [
         (

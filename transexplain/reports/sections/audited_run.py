@@ -41,7 +41,7 @@ from transexplain.version import __version__
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audited:
-    """What was audited, with what, and how."""
+    """The audited model, data and method."""
 
     run_id: str
     name: str
@@ -231,7 +231,7 @@ _ANSWERING: Mapping[Head, str] = {
 
 
 def _several(plan: AuditPlan) -> Iterator[str]:
-    """How a model that gives an item no single class predicts, and how its answers are counted."""
+    """Yield how a model without a single class per item predicts, and how answers are counted."""
     if plan.model.head in _ANSWERING:
         yield _ANSWERING[plan.model.head]
     if plan.several is None:
@@ -248,7 +248,7 @@ def _several(plan: AuditPlan) -> Iterator[str]:
 
 
 def _repeats(repeats: TextRepeats | None, rows: int) -> Iterator[str]:
-    """How many texts repeat others, in data that were not looked at as a whole."""
+    """Yield how many texts repeat others, in data that were not looked at as a whole."""
     if repeats is None or not repeats.drawn:
         return
     yield (

@@ -64,7 +64,7 @@ def scenarios_of(report: Any) -> tuple[StatedScenario, ...]:
 
 
 def gap_sentence(scenario: StatedScenario) -> str:
-    """What a scenario lacks; empty where it lacks nothing."""
+    """Return what a scenario lacks; empty where it lacks nothing."""
     names = named([PARTS[name].lower() for name in scenario.missing])
     lacking = [f"Not given: {names}."] if names else []
     late = ["The review date had passed when the run was begun."] if scenario.overdue else []

@@ -51,7 +51,7 @@ class WordRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassView:
-    """What the model looks at when one class is explained."""
+    """The words and places that the model looks at when one class is explained."""
 
     target: str
     class_name: str

@@ -234,7 +234,7 @@ def gallery_item(
     mentions: Sequence[Mention] = (),
     shape: GraphShape | None = None,
 ) -> GalleryItem:
-    """What a page shows of an item and of these of its attributions; `more` are left out."""
+    """Return what a page shows of an item and of these of its attributions; `more` are left out."""
     explained = [_explanation(attribution, drawn=shape is not None) for attribution in attributions]
     explanations = tuple(explanation for _, explanation, _ in explained)
     text = explained[0][0] if explained else ""
@@ -280,7 +280,7 @@ def _examples(
 
 
 def _places(item: GalleryItem) -> dict[int, int]:
-    """Where each word of a text begins -> its number."""
+    """Return where each word of a text begins -> its number."""
     starts = sorted({word.start for each in item.explanations for word in each.words})
     return {start: number for number, start in enumerate(starts)}
 

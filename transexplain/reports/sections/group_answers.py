@@ -55,7 +55,7 @@ from transexplain.types.plans import AT_POSITIONS, AuditPlan, AuditRun, Modality
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupAnswers:
-    """What is answered where groups are mentioned."""
+    """The answers where groups are mentioned."""
 
     verdicts: tuple[GroupVerdict, ...]  #: of every mentioned group but references
     outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
@@ -294,13 +294,13 @@ def _calibration(value: float | None, side: Side, redactor: Redactor) -> float |
 
 
 def _compared_rates(outcome: Outcome, fewest: int) -> bool:
-    """Whether both rates that are compared are of enough items, counted or not."""
+    """Return whether both rates that are compared are of enough items, counted or not."""
     rates = (outcome.own.selected, outcome.other.selected)
     return all(rate.total >= fewest and _large(rate, fewest) for rate in rates)
 
 
 def _large(rate: Rate, fewest: int) -> bool:
-    """Whether neither the counted items nor the others are few; zero is not few."""
+    """Return whether neither the counted items nor the others are few; zero is not few."""
     return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
 
 
@@ -394,7 +394,7 @@ def verdict_statements(verdicts: Sequence[GroupVerdict], most: int) -> Iterator[
 
 
 def hidden_parts(rows: Sequence[Counterfactual]) -> str:
-    """What they are hidden parts of, `regions` or `substructures`; "": they are of swaps."""
+    """Return what they are hidden parts of, `regions` or `substructures`; "": they are of swaps."""
     return next((f"{row.kind}s" for row in rows if row.kind != "swap"), "")
 
 
@@ -413,7 +413,7 @@ def verdict_sentence(verdict: GroupVerdict) -> str:
 
 
 def is_of_whole(verdict: GroupVerdict) -> bool:
-    """Whether items belong to the group as a whole, so that nothing can be swapped."""
+    """Return whether items belong to the group as a whole, so that nothing can be swapped."""
     return verdict.rates is not None and verdict.rates.whole
 
 

@@ -1,4 +1,4 @@
-"""How entities of the groups were found in the items, and which groups are too rare to compare."""
+"""The matching of groups in the items, and the groups that are too rare to compare."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from transexplain.types.plans import AuditPlan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropped:
-    """How often terms of a group were left out because they are ordinary words, too."""
+    """The number of a group's terms left out because they are ordinary words, too."""
 
     group: str
     count: int
@@ -36,7 +36,7 @@ class RareGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupMatching:
-    """How a group was found in the items."""
+    """The matching of one group in the items."""
 
     group: str
     terms: int  #: different spellings that the lexicon has; 0: the group is a column or marks
@@ -148,7 +148,7 @@ def _counted(
 
 
 def _explanations(target: str, classes: int) -> int:
-    """How many classes of one item a target explains."""
+    """Return how many classes of one item a target explains."""
     kind, _, argument = target.partition(":")
     if kind == "top":
         return min(int(argument), classes) if classes else int(argument)
@@ -167,7 +167,7 @@ _ENTITIES = 50  #: of a group, with their spellings
 
 
 def dropped_by_group(counts: Mapping[tuple[str, str], int]) -> tuple[Dropped, ...]:
-    """What was left out as ambiguous, by group; `counts` are of (group, entity)."""
+    """Return what was left out as ambiguous, by group; `counts` are of (group, entity)."""
     groups: dict[str, Counter[str]] = {}
     for (group, entity), count in sorted(counts.items()):
         groups.setdefault(group, Counter())[entity] += count
@@ -194,7 +194,7 @@ def _spellings(
 
 
 def _much_mentioned(matching: GroupMatching, redactor: Redactor) -> bool:
-    """Whether the mentions of the entity mentioned most, so its items, are not few."""
+    """Return whether the mentions of the entity mentioned most, so its items, are not few."""
     return matching.most_share * matching.mentions >= redactor.fewest
 
 

@@ -43,7 +43,7 @@ from transexplain.types.plans import AuditPlan, AuditRun
 
 
 def ablation_sentence(ablations: Ablations) -> str:
-    """How often the prediction depended on the mention."""
+    """Return how often the prediction depended on the mention."""
     share = percent(ablations.changed / ablations.items)
     return (
         f"Taking the mention out changed the prediction of {ablations.changed:,} of "
@@ -64,7 +64,7 @@ def _shown(
 
 
 def part(row: RandomisedRow) -> str:
-    """How much of a difference randomised models show, with its interval."""
+    """Return how much of a difference randomised models show, with its interval."""
     if row.ratio is None or row.ratio_interval is None:
         return "a part of it that is not known"
     low, high = (f"{100 * end:.0f}".replace("-", "\u2212") for end in row.ratio_interval)
@@ -73,7 +73,7 @@ def part(row: RandomisedRow) -> str:
 
 
 def learnt(row: RandomisedRow, difference: float) -> str:
-    """Whether a difference comes from what was learnt, in a sentence; "" where that is unknown."""
+    """Return whether a difference comes from what was learnt, in a sentence; "": unknown."""
     shown = row.shown(difference)
     if shown == "unknown":
         return ""
@@ -187,12 +187,12 @@ Key = tuple[str, str, str]  #: group, target, class
 
 
 def key_of(row: GroupStatistic | RandomisedRow | AblationStatistic | Reversal) -> Key:
-    """Which comparison a row is about."""
+    """Return which comparison a row is about."""
     return row.group, row.target, row.class_name
 
 
 def rules_of(plan: AuditPlan) -> Rules:
-    """How a plan has its groups compared."""
+    """Return how a plan has its groups compared."""
     return Rules(
         reference=plan.reference,
         groups=tuple(group.name for group in plan.groups),
@@ -344,7 +344,7 @@ def relevance_statements(
     classes: Sequence[str],
     most: int,
 ) -> Iterator[Statement]:
-    """Where answers come from, at most `most` comparisons; it flags no group."""
+    """Yield where answers come from, at most `most` comparisons; it flags no group."""
     flagged = sorted((row for row in rows if row.flagged), key=lambda r: -abs(r.difference or 0.0))
     for row in flagged[:most]:
         what = class_phrase(row.target, row.class_name, classes)
@@ -371,7 +371,7 @@ def _finding(row: GroupStatistic, what: str, unit: str) -> str:
 
 
 def _unlearnt(row: GroupStatistic, randomised: Randomised | None) -> str:
-    """How much of it models that have learnt nothing show; nothing where that is not known."""
+    """Return how much of it models that have learnt nothing show; "" where it is unknown."""
     for control in randomised.rows if randomised else ():
         if key_of(control) == key_of(row):
             sentence = learnt(control, row.difference or 0.0)
@@ -392,7 +392,7 @@ class QualityScore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupQuality:
-    """How good the explanations are of the items that mention a group, or of all items."""
+    """The quality of the explanations of the items that mention a group, or of all items."""
 
     group: str
     items: int  #: with a ledger

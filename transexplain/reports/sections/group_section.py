@@ -256,7 +256,7 @@ def _unknown_groups(groups: Groups) -> Iterator[Statement]:
 
 
 def group_notes(run: AuditRun) -> Iterator[str]:
-    """How groups are found, compared and checked, a paragraph each."""
+    """Yield how groups are found, compared and checked, a paragraph each."""
     if not run.plan.groups:
         return
     matching, recogniser = run.plan.matching, run.plan.recogniser
@@ -365,7 +365,7 @@ def _checks(run: AuditRun) -> Iterator[str]:
 
 
 def _recognised(recogniser: RecogniserPlan, groups: Sequence[EntityGroup]) -> str:
-    """Which groups' mentions a recogniser finds, or what else it decides."""
+    """Return which groups' mentions a recogniser finds, or what else it decides."""
     recognised = [group.name for group in groups if group.source.startswith(FOUND_BY)]
     missed = "What it misses is not counted, and what it takes for an entity is."
     if not recognised:

@@ -122,12 +122,12 @@ def _first(pair: tuple[float, ImpactRow]) -> float:
 
 
 def _selected(answer: ImpactAnswer) -> bool:
-    """Whether anybody was selected, or may have been where counts are not published."""
+    """Return whether anybody was selected, or may have been where counts are not published."""
     return any(row.selected is None or row.selected for row in rows_of([answer]))
 
 
 def _beyond_chance(answer: ImpactAnswer, limit: float) -> bool:
-    """Whether a whole interval lies below the limit."""
+    """Return whether a whole interval lies below the limit."""
     return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([answer]))
 
 

@@ -73,7 +73,7 @@ FAILURES = Section(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """How many items went where."""
+    """The counts of items by their fate."""
 
     total: int
     done: int
@@ -97,7 +97,7 @@ class Confusion:
 
 
 def counts_of(db: Database, run: AuditRun) -> Counts:
-    """How many items of a run were explained, failed, were cut, and predicted as labelled."""
+    """Count the items of a run that were explained, failed, cut, and predicted as labelled."""
     progress = runs.progress(db, run.id)
     correct, labelled = results.accuracy(db, run.id) or (0, 0)
     return Counts(
@@ -154,7 +154,7 @@ def _cells(
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
-    """How many items were explained and how many failed, the accuracy, and texts that were cut."""
+    """Yield the numbers of items explained and failed, the accuracy, and texts that were cut."""
     audited, counts = report.audited, report.counts
     yield from _coverage(audited.modality, counts, report.failures)
     if counts.pending:
@@ -226,7 +226,7 @@ def _accuracy(counts: Counts, confusion: Confusion, head: Head) -> Iterator[Stat
 
 
 def _beats(chance: float, counts: Counts) -> bool:
-    """Whether the accuracy is above chance; true where the items are too few to judge."""
+    """Return whether the accuracy is above chance; true where the items are too few to judge."""
     return counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
 
 
@@ -311,7 +311,7 @@ def _lost_files(db: Database, run_id: str) -> list[str]:
 
 
 def damage(items: UnreadableItems | None) -> str:
-    """What a reader has to know before anything else; "": nothing."""
+    """Return what a reader has to know before anything else; "": nothing."""
     if items is None or not items.parts:
         return ""
     many = len(items.parts) + items.more
@@ -323,7 +323,7 @@ def damage(items: UnreadableItems | None) -> str:
 
 
 def unreadable_statements(items: UnreadableItems | None) -> Iterator[Statement]:
-    """What a headline says first."""
+    """Yield what a headline says first."""
     if text := damage(items):
         assert items is not None
         more = " and others" if items.more or len(items.parts) > 1 else ""

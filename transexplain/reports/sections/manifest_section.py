@@ -39,7 +39,7 @@ class Provenance:
 
 
 def provenance_of(manifest: Manifest) -> Provenance:
-    """The summary of a manifest; the manifest itself is a file beside the report."""
+    """The summary of a manifest; the manifest itself is a file in the report's folder."""
     inputs, execution = manifest.inputs, manifest.execution
     environments = list(execution["computed"]) or [execution["planned"] or {}]
     device = DeviceTime(seconds=(execution["device"] or {}).get("seconds", {}))

@@ -70,7 +70,7 @@ _PLACES, _ROWS = 16, 32
 
 
 def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
-    """whether the ledgers close and relevance is conserved; None where there is no ledger."""
+    """Measure whether the ledgers add up and relevance is conserved; None without a ledger."""
     tolerance = TOLERANCES.get(run.plan.model.dtype)
     totals = results.conservation(db, run.id, tolerance)
     if totals is None:
@@ -116,7 +116,7 @@ def conservation_sentences(conservation: Conservation) -> Iterator[Statement]:
 
 
 def _books(conservation: Conservation) -> Statement:
-    """Whether relevance and what is booked beside it make up the logits."""
+    """State whether relevance and the other entries of the ledger make up the logits."""
     if conservation.tolerance is None:
         return Statement(
             kind="fact",
@@ -140,7 +140,7 @@ def _books(conservation: Conservation) -> Statement:
 
 
 def _conserved(conservation: Conservation) -> Iterator[Statement]:
-    """Whether the relevance of the positions alone sums to the logits."""
+    """Yield whether the relevance of the positions alone sums to the logits."""
     if conservation.relevance_error is None:
         return
     holds = "sums" if conservation.relevance_error <= CONSERVED else "does not sum"
@@ -171,7 +171,7 @@ CONSERVATION_RULES = RedactionRules(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FaithfulnessRow:
-    """What one metric says of the audit's method on a sample, beside random relevance."""
+    """The result of one metric for the audit's method and for random relevance on a sample."""
 
     target: str
     metric: str
@@ -193,7 +193,7 @@ class FaithfulnessRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Faithfulness:
-    """Whether the audit's method tells what this model goes by, measured on a sample."""
+    """The faithfulness of the audit's method to this model, measured on a sample."""
 
     method: str  #: label in the evaluation
     items: int  #: of the sample that were measured
@@ -202,7 +202,7 @@ class Faithfulness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassSensitivity:
-    """Whether the method tells classes apart, on a sample of the run; see metrics."""
+    """The sensitivity of the method to the class, on a sample of the run; see metrics."""
 
     mean: float  #: 0: the same map for every class, 0.5: unrelated maps, 1: opposite ones
     items: int  #: measured on
@@ -217,7 +217,7 @@ def sensitivity_of(total: ShardAggregate) -> ClassSensitivity | None:
 
 
 def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
-    """What was measured about the explanations of an audit; None where nothing was."""
+    """Return what was measured about the explanations of an audit; None where nothing was."""
     plan = run.plan.evaluation
     if plan is None or run.plan.task != "audit":
         return None
@@ -243,7 +243,7 @@ def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
-    """Whether explanations add up and distinguish classes, and how often they beat random ones."""
+    """Yield whether explanations add up, distinguish classes and how often they beat chance."""
     audited = report.audited
     if report.counts.done:
         imported = audited.task == "imported"

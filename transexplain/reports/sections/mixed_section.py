@@ -1,4 +1,4 @@
-"""Whether the cheap method of a mixed audit can be trusted, in a record and in sentences."""
+"""The trust in the cheap method of a mixed audit, in a record and in sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -63,7 +63,7 @@ def mixture_sentence(mixed: Mixed | None) -> str:
 
 
 def agreement(mixed: Mixed) -> Iterator[str]:
-    """How far the methods agree, one sentence each."""
+    """Yield how far the methods agree, one sentence each."""
     if mixed.failed:
         yield (
             f"{mixed.exact} failed on {mixed.failed:,} of {mixed.items + mixed.failed:,} drawn "

@@ -1,4 +1,4 @@
-"""A run beside the one before: what differs in its plan and in its findings."""
+"""A run compared with the previous run: the differences of plan and findings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class GroupChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupRate:
-    """How often one prediction was made of a group's items in the run before, and in this one."""
+    """The rate of one prediction for a group's items in the run before, and in this run."""
 
     group: str
     prediction: str
@@ -73,7 +73,7 @@ class Previous:
 
 
 def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | None:
-    """`run`, whose groups are `groups`, beside the run that it names; None: it names none.
+    """Compare `run`, whose groups are `groups`, with the run that it names; None: it names none.
 
     A run that was deleted since is none either. Numbers stand side by side; nothing is tested.
     """
@@ -155,7 +155,7 @@ def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupS
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
-    """What changed since the run before, and what came out differently."""
+    """Yield what changed since the run before, and what came out differently."""
     previous: Previous | None = report.previous
     if previous is None:
         return
@@ -210,7 +210,7 @@ def _changed(previous: Previous) -> str:
 
 
 def _enough(row: GroupRate, fewest: int) -> bool:
-    """Whether neither the items predicted so nor the others are few in either run."""
+    """Return whether neither the items predicted so nor the others are few in either run."""
     counts = [
         part for rate in (row.before, row.now) for part in (rate.count, rate.total - rate.count)
     ]

@@ -37,7 +37,7 @@ _FUNCTION_WORDS = frozenset(_LISTED.split())
 
 
 def says_little(word: str) -> bool:
-    """Whether a word is punctuation or a function word; lists of words show it last."""
+    """Return whether a word is punctuation or a function word; lists of words show it last."""
     bare = word.strip().casefold()
     if bare in _FUNCTION_WORDS:
         return True
@@ -59,7 +59,7 @@ class RareWord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """What a class shares with one other."""
+    """The words that a class shares with another."""
 
     target: str
     class_name: str
@@ -83,7 +83,7 @@ class _Corpus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RareWords:
-    """What one class says in words weighted by rarity."""
+    """The words of a class weighted by rarity."""
 
     top: tuple[RareWord, ...]  #: by mean relevance x rarity
     overlap: tuple[Overlap, ...]  #: of `top` with other classes, the largest first; none of 0

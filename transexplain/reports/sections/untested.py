@@ -237,7 +237,7 @@ def _open_questions(groups: Groups) -> _Found:
 
 
 def _advice(by_group: Mapping[str, str]) -> str:
-    """What would settle a question for the first groups."""
+    """Return what would settle a question for the first groups."""
     known = [(group, advice) for group, advice in by_group.items() if advice][:_ADVISED]
     if len(by_group) == 1:
         return "".join(advice for _, advice in known)
