@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from transexplain.store.database import Database
 
 
-#: folder of what was in memory, beside the snapshots that are made of it
+#: folder of data from memory, next to their snapshots
 _FOLDER = "from-memory"
 _DATA = (
     "a path, a DataFrame, a list of texts, of pictures, of (text, label) or (picture, label) pairs "
@@ -158,7 +158,7 @@ def data_section(data: Any, snapshot_dir: Path) -> Any:
 
 
 def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
-    # `datasets` keeps the names of classes beside its columns
+    # `datasets` keeps the names of classes apart from its columns
     schema = getattr(getattr(data, "features", data), "arrow_schema", getattr(data, "schema", None))
     if hasattr(data, "to_pandas"):  # datasets, polars, Arrow
         with _about("data.to_pandas()"):
@@ -301,7 +301,7 @@ def _culprit(frame: Any) -> str:
         for place, value in enumerate(column):
             try:
                 pa.array([value], from_pandas=True)
-            except Exception:  # noqa: BLE001 - told by whoever asks
+            except Exception:  # noqa: BLE001 - the caller reports it
                 return f"row {place} of column {name!r} holds {_shown(value)}: "
     return ""
 

@@ -132,16 +132,6 @@ PresetName = Literal[
 ]
 
 
-def renamed_preset(name: str | None) -> str | None:
-    """The note on a preset whose name had other values once; None: there is none."""
-    if name is None or f"quick-{name}" not in PRESETS:
-        return None
-    return (
-        f"preset {name} is Table 2 of the TransExplain paper; the values that it had before are "
-        f"quick-{name}"
-    )
-
-
 _BEGINS = "a training starts with `model:` and `data:`"
 _RATES = (
     "learning_rate",

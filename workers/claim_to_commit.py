@@ -65,7 +65,7 @@ _SIGNALS = 0.5
 #: kinds of failures that may lie in the process, so that a fresh one may not have them
 _OF_THE_PROCESS = ("model-error", "out-of-memory")
 _ONCE_MORE = 100  #: items of a run that a fresh process tries again
-#: plans that are kept beside the newest: runs take turns
+#: plans that are kept besides the newest: runs take turns
 _PLANS = 15
 
 
@@ -75,7 +75,7 @@ def _never() -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class Workbench:
-    """What a process needs to work on shards."""
+    """The store, device, readers and models with which a process works on shards."""
 
     db: Database
     settings: Settings
@@ -147,7 +147,7 @@ class Workbench:
 
     def _died(self, claim: Claim, death: Death) -> End:
         """The end of a shard whose items killed the process that had them, or were with it."""
-        if self.stop.wait(_SIGNALS):  # whoever ends this process may have ended that one first
+        if self.stop.wait(_SIGNALS):  # a signal may have ended that process first
             shards.give_back(self.db, claim)
             return "stopped"
         shards.hang(
@@ -317,7 +317,7 @@ class Workbench:
             self.device.moved()
 
         if claim.caution != NO_CAUTION and not readers.processes:
-            return None  # a thread that reads ahead would be blamed on the batch in hand
+            return None  # a thread that reads ahead would be blamed on the batch
         return ReadAhead(
             readers,
             claim,

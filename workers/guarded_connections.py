@@ -28,7 +28,7 @@ from redis.exceptions import ResponseError
 
 from transexplain.errors import ConfigurationError
 from workers import message_guard
-from workers.message_guard import Refusal, ShardMessage, shown
+from workers.message_guard import Refusal, shown
 
 log = logging.getLogger(__name__)
 
@@ -262,17 +262,13 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
             self.basic_ack(message.delivery_tag)
             return
         message.body = message_guard.body_of(read)
-        message.properties = _properties(read)
+        message.properties = {
+            "content_type": "application/json",
+            "content_encoding": "utf-8",
+            "application_headers": message_guard.headers_of(read),
+            "correlation_id": read.task_id,
+        }
         callback(message)
-
-
-def _properties(message: ShardMessage) -> dict[str, Any]:
-    return {
-        "content_type": "application/json",
-        "content_encoding": "utf-8",
-        "application_headers": message_guard.headers_of(message),
-        "correlation_id": message.task_id,
-    }
 
 
 class AmqpConnection(pyamqp.Connection):  # type: ignore[misc]

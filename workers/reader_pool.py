@@ -84,7 +84,7 @@ class _Task:
     job: bytes
     part: "Part"
     future: "Future[list[Entry]]"
-    context: Context  #: of who asked, with what its lines of the log and its spans belong to
+    context: Context  #: of the caller, for its log lines and spans
 
 
 class ReaderPool:
@@ -170,7 +170,7 @@ class _Reader(threading.Thread):
         """Serve tasks until there is a None."""
         try:
             self._begin()
-        except Exception as error:  # noqa: BLE001 - tried again for who asks first, and told
+        except Exception as error:  # noqa: BLE001 - tried again and reported at the first request
             log.warning("%s", error)
         while (task := self._tasks.get()) is not None:
             if not task.future.set_running_or_notify_cancel():

@@ -144,7 +144,7 @@ def _places(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 #: what the memory that parent and child share holds
-HAND, MOVES = range(2)  # the row in hand, or NOBODY; how often that changed
+HAND, MOVES = range(2)  # the row being read, or NOBODY; how often that changed
 NOBODY = -1.0
 JOBS = 2  #: runs that a process remembers
 
@@ -201,7 +201,7 @@ def _job(content: bytes) -> Any:
     from transexplain.errors import DataSourceError
 
     job = pickle.loads(content)
-    with suppress(DataSourceError):  # told with the first part
+    with suppress(DataSourceError):  # reported with the first part
         verify(job.plan.dataset)
     return job
 

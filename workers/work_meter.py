@@ -35,7 +35,7 @@ class WorkMeter:
         self._in_batch = 0
         self._idle = True  # the device has no shard
         self._on_device: int | None = None  # the thread that computes one
-        self._blocks: Counter[int] = Counter()  # what goes on beside the device
+        self._blocks: Counter[int] = Counter()  # work that overlaps the device's
         self._taken = list(self.cells)
         self._run: str | None = None
         self._lock = threading.Lock()

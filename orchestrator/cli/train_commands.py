@@ -55,13 +55,11 @@ def train(
 ) -> None:
     """Fine-tune a classifier in stages; run again after an interruption to go on."""
     from orchestrator.dispatch.stopping import stopping
-    from orchestrator.training_spec import load_training, renamed_preset, train_spec
+    from orchestrator.training_spec import load_training, train_spec
     from transexplain.settings import Settings
 
     overrides = {"output": output, "name": name}
     read = load_training(spec, overrides, set_ or ())
-    if (renamed := renamed_preset(read.preset)) is not None:
-        typer.echo(renamed, err=True)
     if restart:
         from transexplain.training import forget
 

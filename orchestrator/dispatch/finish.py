@@ -91,9 +91,9 @@ def report(
     *,
     show: bool = True,
 ) -> Written:
-    """Write what a run found, of an audit or of an evaluation, and `show` it on a terminal.
+    """Write the findings of an audit or an evaluation, and `show` them on a terminal.
 
-    A redacted report says so in its name, and no manifest stands beside it. Raises
+    A redacted report says so in its name, and has no manifest. Raises
     ConfigurationError where the folder cannot be written or the key cannot sign, or for what an
     evaluation has not.
     """
@@ -183,14 +183,14 @@ def _write(forms: Registry, summary: Report, stem: AnyPath) -> list[AnyPath]:
 
 
 def _write_manifest(db: Database, run_id: str, stem: AnyPath) -> AnyPath:
-    """Write the manifest beside a report; its name begins differently, as a report is JSON too."""
+    """Write the manifest next to a report; its name begins differently, as a report is JSON too."""
     path = stem.with_name(f"manifest-{stem.name}.json")
     _write_whole(path, manifest_of(db, run_id).text)
     return path
 
 
 def _write_signature(paths: Sequence[AnyPath], run_id: str, signer: "CryptoSigner") -> AnyPath:
-    """Write the signature beside the files of a report; its name begins as a manifest's does."""
+    """Write the signature next to the files of a report; its name begins as a manifest's does."""
     from transexplain.provenance.report_signature import signature_text
 
     path = paths[0].with_name(f"signature-{paths[0].stem}.json")

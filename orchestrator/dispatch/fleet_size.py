@@ -21,10 +21,10 @@ class WorkLeft:
 
     run_id: str
     name: str
-    shards: int  #: that wait or are in hand
+    shards: int  #: that wait or are claimed
     items: int  #: of these shards
     item_seconds: float | None  #: of one worker; None: neither it nor one of its name saved any
-    cap: int | None = None  #: shards that may be in hand at once
+    cap: int | None = None  #: shards that may be claimed at once
 
     @property
     def shard_seconds(self) -> float | None:

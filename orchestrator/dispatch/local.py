@@ -41,7 +41,7 @@ _POLL = 0.2
 #: seconds of waiting for others after which the reason is given, and again after each lease
 _PATIENCE = 2.0
 _VAIN_DEATHS = 3
-_AT_ONCE = 5  #: shards in hand: one is computed, two are ahead, two finished or committed
+_AT_ONCE = 5  #: shards at once: one is computed, two are ahead, two finished or committed
 
 
 def local_settings(settings: Settings) -> Settings:
@@ -210,7 +210,7 @@ class _Reported:
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
         """Report the saved items; return whether there are more than before, by any process."""
-        saved = _finished(self._db, self._run_id)  # whoever ends an item waits for no query
+        saved = _finished(self._db, self._run_id)  # ending an item waits for no query
         with self._lock:
             before, self._saved = self._saved, saved
             self.report(cells)

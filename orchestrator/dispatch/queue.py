@@ -127,7 +127,7 @@ def _refuses(error: BaseException | None) -> bool:
     return False
 
 
-#: seconds between two sweeps, whoever makes them
+#: seconds between two sweeps of all processes
 EVERY = 5.0
 #: messages that may wait in the queue because of a sweep
 BOUND = 1_000

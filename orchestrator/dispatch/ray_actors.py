@@ -184,7 +184,7 @@ class _Watch:
         if stop.is_set():
             self._end()
             raise KeyboardInterrupt
-        if not over and self._errors:  # whoever is left over has ended by itself
+        if not over and self._errors:  # actors that are left have ended by themselves
             raise InfrastructureError(
                 f"every Ray actor for run {self._run_id} failed, the last with: "
                 f"{_reason(self._errors[-1])}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
 
 _COMMANDS = ("sbatch", "squeue", "scancel")
-_WORKERS = 8  #: tasks of the array, unless another number is asked for
+_WORKERS = 8  #: tasks of the array, unless another number is named
 _LOOK_EVERY = 10.0  #: seconds between two questions to Slurm about the job
 _TIMEOUT = 60.0  #: seconds that one of its commands may take
 

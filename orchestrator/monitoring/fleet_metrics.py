@@ -411,7 +411,7 @@ def _put_run(samples: MetricSamples, run: RunFigures, queue: str) -> None:
     if run.state == "running":
         samples.put("run_age_seconds", run.age, run.id)
         samples.put("run_paused", float(run.paused), run.id)
-        if not run.paused:  # that nobody claims its shards is what was asked for
+        if not run.paused:  # a paused run has to be idle
             samples.put("run_idle_seconds", run.idle, run.id)
         samples.put_histogram("lease_age_seconds", run.leases, LEASE_AGE, run.id)
 

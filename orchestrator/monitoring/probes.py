@@ -16,7 +16,7 @@ from transexplain.store.revisions import require_head
 from workers.queue_names import queues_for
 
 _FRESH = 1.0  #: seconds for which an answer holds
-_HUNG = 30.0  #: seconds after which another look begins beside one that hangs
+_HUNG = 30.0  #: seconds after which another look begins while the first hangs
 _MOST = 4  #: looks that hang at once; beyond them nobody looks
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class BrokerQueues:
 
     def _look(self) -> dict[str, int] | str:
         """The messages of each queue, or why they are not known."""
-        from orchestrator.dispatch.queue import depths  # Celery, where a broker is asked alone
+        from orchestrator.dispatch.queue import depths  # imports Celery
 
         try:
             messages = depths(self._settings, queues_for(self._settings))

@@ -352,7 +352,7 @@ def sender() -> str:
 
 
 def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> EmailMessage:
-    """The notice as plain text with HTML beside it; `identity` is that of the delivery.
+    """The notice as plain text and HTML; `identity` is that of the delivery.
 
     Its Message-ID is the same for every attempt, so that a mailbox can drop the second.
     """

@@ -65,7 +65,7 @@ def shown(receiver: Receiver) -> str:
 
 
 def verdict_of(db: Database, run_id: str, *, schedule: str, at: float) -> Verdict:
-    """The verdict of a run, beside that of the run before where there is one."""
+    """The verdict of a run, with that of the previous run where there is one."""
     summary = summarise(db, run_id, gallery=0)
     return Verdict(document=_document(summary, schedule, at), notice=notice_of(summary, schedule))
 
@@ -114,7 +114,7 @@ HOLD = 300.0
 BACKOFF, JITTER = 30.0, 0.2
 #: attempts in all, the last one about 17 hours after the first
 ATTEMPTS = 12
-#: seconds; a receiver that asks for more time is asked again nevertheless
+#: seconds; a receiver that wants more time gets the next post nevertheless
 LONGEST_ASKED = 6 * 3600.0
 
 log = logging.getLogger(__name__)

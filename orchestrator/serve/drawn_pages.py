@@ -268,7 +268,7 @@ _WORDS = {
     "in_a_line": in_a_line,
     "tones": _TONES,
     "passing_kinds": PASSING_KINDS,
-    # what a server does besides its pages; a page is told otherwise
+    # the features of a server; off unless a page says otherwise
     "operate": False,
     "live": False,
     "reports": True,

@@ -106,7 +106,7 @@ def schedules(request: PageRequest) -> Answer:
 
 
 def _fires(row: Mapping[str, Any], now: float) -> dict[str, float | None]:
-    """When it fires next, and since how many seconds a fire has made no run."""
+    """The next fire, and the seconds since a fire that has made no run."""
     times: dict[str, float | None] = {"next": None, "overdue": 0.0}
     if row["state"] != "paused":
         with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so

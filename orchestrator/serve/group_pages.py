@@ -199,9 +199,7 @@ def _around(text: str, start: int, end: int) -> dict[str, Any]:
 
 
 def one_class(request: PageRequest) -> Answer:
-    """What speaks for and against a class: words, places in the text or picture; what it is taken
-    for.
-    """
+    """The words, places in texts and pictures, and confusions of a class."""
     db, run, name = request.db, request.run, request.class_name
     words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
     totals, counts = None, None

@@ -17,7 +17,7 @@ from orchestrator.serve.links import link
 from orchestrator.serve.page_request import Answer, BadQueryError, NotThereError, PageRequest
 from transexplain.reports.sections.gallery_items import Explanation, gallery_item
 from transexplain.store import browsing_items
-from transexplain.store.browsing_items import ItemRecord, Neighbours
+from transexplain.store.browsing_items import ItemRecord
 from transexplain.store.ranked_items import KEPT, ORDERS, ItemSearch
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 
@@ -167,7 +167,14 @@ def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecor
                 "scores": [asdict(score) for score in record.scores],
             },
             "explanations": [_document(explanation, of) for explanation, of in entries],
-            "neighbours": _neighbours(record.near),
+            "neighbours": {
+                "before": record.near.before,
+                "after": record.near.after,
+                "alike": [
+                    {**_listed(neighbour.outcome), "entity": neighbour.entity}
+                    for neighbour in record.near.alike
+                ],
+            },
         },
         {
             "shown": shown,
@@ -183,16 +190,6 @@ def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecor
             "alphas": ALPHAS,
         },
     )
-
-
-def _neighbours(near: Neighbours) -> dict[str, Any]:
-    return {
-        "before": near.before,
-        "after": near.after,
-        "alike": [
-            {**_listed(neighbour.outcome), "entity": neighbour.entity} for neighbour in near.alike
-        ],
-    }
 
 
 def _look(request: PageRequest) -> Look:

@@ -136,7 +136,7 @@ class PageRequest:
     counts: RunningCounts  #: what earlier requests have counted
     slow: SlowDesk | None  #: makes what takes longer than a request has; None: switched off
     queue: str  #: first part of the queues' names
-    broker: BrokerQueues | None  #: counts messages; None: no broker is asked
+    broker: BrokerQueues | None  #: counts messages; None: there is no broker
     begun: float = field(default_factory=time.monotonic)  #: when the request came
 
     @cached_property

@@ -13,7 +13,7 @@ _ROW = "row of the dataset to go on from"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A page and the JSON beside it."""
+    """A page and its JSON."""
 
     name: str  #: of its template, without the ending
     path: str

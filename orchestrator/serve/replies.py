@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from orchestrator.serve import drawn_pages
 
-#: key of a request's scope: whether its path asked for JSON
+#: key of a request's scope: whether its path wants JSON
 JSON = "transexplain.json"
 START = ("/", "all runs")
 
@@ -38,7 +38,7 @@ def sent(body: bytes, as_json: bool, status: int = 200, **headers: str) -> Respo
 def answered(
     request: Request, template: str, document: Mapping[str, Any], drawing: Mapping[str, Any]
 ) -> Response:
-    """The answer with a document, or with the page that draws it and what stands beside it."""
+    """The response with a document, or with the page that draws it."""
     if wants_json(request):
         return sent(drawn_pages.json_bytes(document), True)
     names = {**document, **drawing, **features_of(request)}

@@ -149,7 +149,7 @@ def _so_far(request: PageRequest) -> dict[str, Any] | None:
 
 
 def _faithful(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The measures of faithfulness: the method beside random relevance, a row each."""
+    """The measures of faithfulness: the method and random relevance, a row each."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for metric in metrics:
         if metric["name"] in _FAITHFUL:
@@ -181,11 +181,11 @@ def one_audit(request: PageRequest) -> Answer:
     rows = browsing.trend(request.db, name, _TREND)
     if not rows:
         raise NotThereError(f"No run in this store is of an audit named {name!r}.")
-    made_runs = {
+    runs_by_id = {
         row["id"]: {"id": row["id"], "state": row["state"], "created": row["created"]}
         for row in rows
     }
-    metrics = browsing.metric_trend(request.db, list(made_runs)[::-1])
+    metrics = browsing.metric_trend(request.db, list(runs_by_id)[::-1])
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["group_name"] is not None:
@@ -193,17 +193,19 @@ def one_audit(request: PageRequest) -> Answer:
     return Answer(
         {
             "audit": name,
-            "runs": [{**run, "metrics": _listed(metrics, run["id"])} for run in made_runs.values()],
+            "runs": [
+                {**run, "metrics": _listed(metrics, run["id"])} for run in runs_by_id.values()
+            ],
             "groups": groups,
             "metrics": metrics,
         },
         {
             "swaps": axis_of([row for some in groups.values() for row in some], "probability"),
             "most_metrics": _METRICS,
-            "group_chart": lambda rows, name: _group_chart(rows, list(made_runs.values()), name),
-            "metric_chart": lambda metric: _metric_chart(metric, list(made_runs.values())),
+            "group_chart": lambda rows, name: _group_chart(rows, list(runs_by_id.values()), name),
+            "metric_chart": lambda metric: _metric_chart(metric, list(runs_by_id.values())),
             "latest": lambda metric: [
-                metric["values"][of] for of in made_runs if of in metric["values"]
+                metric["values"][of] for of in runs_by_id if of in metric["values"]
             ][:2],
         },
     )

@@ -341,7 +341,7 @@ def _every_method(plan: AuditPlan) -> Iterator[EvaluatedMethod]:
 def _passes(spec: MethodSpec) -> float:
     try:
         return sum(cost_of(spec, _TYPICAL).of(1))
-    except ConfigurationError:  # a file beside the model is needed: `usable` says which
+    except ConfigurationError:  # a file besides the model is needed: `usable` names it
         return 0.0
 
 

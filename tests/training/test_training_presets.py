@@ -16,7 +16,6 @@ from orchestrator.training_spec import (
     PRESETS,
     TrainingSpec,
     plan_training,
-    renamed_preset,
     with_preset,
 )
 from transexplain.methods.learned_explainer import Explainer
@@ -104,12 +103,8 @@ def test_a_preset_is_its_column_of_table_2(preset: str, tmp_path: Path) -> None:
     assert (plan.stages.interval_epochs, plan.stages.layers_per_interval) == (5, 3)
 
 
-def test_the_former_values_have_another_name() -> None:
+def test_every_preset_of_table_2_has_a_quick_form() -> None:
     assert set(PRESETS) == {*TABLE_2, *(f"quick-{name}" for name in TABLE_2)}
-    for name in TABLE_2:
-        assert f"quick-{name}" in (renamed_preset(name) or "")
-        assert renamed_preset(f"quick-{name}") is None
-    assert renamed_preset(None) is None
     quick = PRESETS["quick-joint-text"]
     assert quick["optimisation"]["learning_rate"] == 3e-5
     assert quick["stages"]["decay"] == 0.7
