@@ -68,7 +68,7 @@ def upward() -> Iterator[str]:
             there = room(other)
             if here is None or there is None or there == here:
                 continue  # the package's own __init__ names the public functions
-            if (there == EXTRAS and LEVEL[here] < 0) or LEVEL[there] >= LEVEL[here]:
+            if there == EXTRAS or LEVEL[there] >= LEVEL[here]:
                 yield f"{path.relative_to(ROOT)} names {other}"
 
 

@@ -33,7 +33,6 @@ from transexplain.types.plans import AT_POSITIONS
 from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
-    from transexplain.extras.language.language_model import LanguageModel
     from transexplain.models.loaded_model import LoadedModel
     from transexplain.types.items import Attribution
 
@@ -118,9 +117,9 @@ def explain(  # noqa: PLR0913 - the options of a command line
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
     blend, long = {"alpha": alpha, "solid": solid}, long | _floors(threshold, method)
     spec = MethodSpec(name=method, params={**params, **({"at": at} if at else {})})
-    from transexplain.extras.towers.two_towers import holds_two_towers
+    from transexplain.models.load import KINDS
 
-    if text is not None or holds_two_towers(model):
+    if text is not None or KINDS.load("towers")(model):
         _refuse_classifiers_options(method, second, long)
         return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
     if (language := _language_model(model, device)) is not None:
@@ -165,7 +164,7 @@ def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
 
 
 def _answers_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
-    model: "LanguageModel",
+    model: Any,
     item: str,
     spec: MethodSpec,
     target: list[str] | None,
@@ -181,11 +180,12 @@ def _answers_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
     return show(item, attributions, form, output, palette=palette, blend={})
 
 
-def _language_model(source: str, device: str) -> "LanguageModel | None":
+def _language_model(source: str, device: str) -> Any:
     """The language model at `source`; None: there is a model of another kind, or none."""
-    from transexplain.extras.language.load_language import language_kind
+    from transexplain.models.load import KINDS
 
-    return te.load_language_model(source, device=device) if language_kind(source) else None
+    is_language = KINDS.load("language")(source)
+    return te.load_language_model(source, device=device) if is_language else None
 
 
 def _refuse_classifiers_options(method: str, second: str | None, long: Mapping[str, Any]) -> None:
@@ -257,8 +257,8 @@ def _compare(
 
 
 def _content(model: "LoadedModel", item: str) -> Any:
+    from transexplain.data import ITEM_FILES
     from transexplain.data.image_files import SUFFIXES
-    from transexplain.extras.graphs.graph_files import read_graph_file
 
     if model.modality == "text":
         if item != "-" and _is_file(item):
@@ -275,7 +275,7 @@ def _content(model: "LoadedModel", item: str) -> Any:
         return _picture(item)
     if not _is_file(item):
         raise _no_file(item, "graphs (.npz)")
-    return dict(read_graph_file(Path(item)).content)
+    return dict(ITEM_FILES.load("nodes")(Path(item)).content)
 
 
 def _no_file(item: str, reads: str) -> ConfigurationError:

@@ -19,6 +19,10 @@ SOURCES = Registry(
     },
 )
 
+#: readers of a file that holds one item, by modality
+ITEM_FILES = Registry(
+    "file of an item", {"nodes": "transexplain.extras.graphs.graph_files:read_graph_file"}
+)
 #: what turns stored bytes into the content of an item, by modality
 CONTENTS = Registry("content", {"nodes": "transexplain.extras.graphs.graph_rows:unpack"})
 

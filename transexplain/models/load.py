@@ -50,6 +50,14 @@ FOLDERS = Registry(
         "towers:": "transexplain.extras.towers.two_towers:texts_of",
     },
 )
+#: what says whether a directory or hub id holds a model that is no classifier
+KINDS = Registry(
+    "kind of model",
+    {
+        "language": "transexplain.extras.language.load_language:language_kind",
+        "towers": "transexplain.extras.towers.two_towers:holds_two_towers",
+    },
+)
 
 
 def _prefix(source: str) -> str | None:
