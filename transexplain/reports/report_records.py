@@ -23,7 +23,7 @@ from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.sections.untested import Untested
 from transexplain.types.scores import Approximation
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -162,7 +162,7 @@ PUBLISHED = Path(__file__).resolve().parents[3] / "docs" / "schema"
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_published_file_is_the_schema_of_the_records(name: str) -> None:
     text = schema_text(name)
-    again = f'write exports.schema.schema_text("{name}") to docs/schema/{file_name(name)}'
+    again = f'write text_exports.schema_text("{name}") to docs/schema/{file_name(name)}'
     assert (PUBLISHED / file_name(name)).read_text(encoding="utf-8") == text, again
     jsonschema.Draft202012Validator.check_schema(json.loads(text))
     assert json.loads(text)["$schema"] == "https://json-schema.org/draft/2020-12/schema"

@@ -11,7 +11,7 @@ from transexplain.reports.sections.item_fates import Counts
 from transexplain.reports.verdict_words import RateChange, VerdictChange
 from transexplain.types.findings import Verdict
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 Interval = tuple[float, float]
 
