@@ -420,7 +420,7 @@ def test_no_time_holds_what_the_first_pass_of_a_process_costs(
         ran.add(kind)
 
     fresh.module.register_forward_pre_hook(moved)
-    for module in ("evaluation_bench", "perturbed_logits"):
+    for module in ("evaluation_bench", "curve_scores"):
         monkeypatch.setattr(f"transexplain.evaluating.{module}.time.perf_counter", lambda: now)
     found, _ = scored(fresh, labelled()[:1], ("lrp", "random"), ("runtime",))
     assert ran == {False, True}
