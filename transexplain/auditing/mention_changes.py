@@ -334,9 +334,7 @@ def edited_item(item: Item, edits: Iterable[Edit]) -> Item:
 def _swaps(matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> Iterator[Edit]:
     """Edits that replace every match by a term, in the capitals of the match."""
     for match in matches:
-        term = next(
-            (candidate for candidate in terms if lexicon.agrees(candidate, match.surface)), terms[0]
-        )
+        term = next((form for form in terms if lexicon.agrees(form, match.surface)), terms[0])
         yield match.start, match.end, _with_case_of(match.surface, term)
 
 

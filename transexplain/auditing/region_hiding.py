@@ -193,22 +193,16 @@ class RegionCheck:
         if item is None or not self._answers or not done.attributions:
             return
         marked = [
-            (n, annotation)
-            for n, annotation in enumerate(item.annotations)
-            if annotation.group in self._groups
+            (n, mark) for n, mark in enumerate(item.annotations) if mark.group in self._groups
         ]
         if not marked:
             return  # nothing to open a picture for
         features = done.attributions[0].features
         if isinstance(item.content, Mapping) and not isinstance(features, PatchGrid):
-            usable = [
-                (n, region) for n, region in marked if leaves_nodes(item.content, region.nodes)
-            ]
+            usable = [(n, mark) for n, mark in marked if leaves_nodes(item.content, mark.nodes)]
         elif isinstance(features, PatchGrid) and isinstance(item.content, _PICTURES):
             height, width = _sides(item.content)
-            usable = [
-                (n, region) for n, region in marked if _hides(region, features, height, width)
-            ]
+            usable = [(n, mark) for n, mark in marked if _hides(mark, features, height, width)]
         else:
             return
         if len(usable) > MOST:

@@ -51,14 +51,8 @@ def explained_pairs(
 
 
 def _pairs(done: Explained, end: Explained) -> list[AttributionPair]:
-    after = {
-        (attribution.target, attribution.class_name): attribution
-        for attribution in end.attributions
-    }
-    keys = (
-        (attribution, (same_class(attribution), attribution.class_name))
-        for attribution in done.attributions
-    )
+    after = {(row.target, row.class_name): row for row in end.attributions}
+    keys = ((row, (same_class(row), row.class_name)) for row in done.attributions)
     return [(attribution, after[key]) for attribution, key in keys if key in after]
 
 

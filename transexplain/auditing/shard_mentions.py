@@ -63,11 +63,9 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
                 spans.append((start, end, word))
     places, sizes = Overlaps(span[:2] for span in spans), sorted(map(abs, sums.values()))
     ranks: list[float | None] = []
-    for mention in mentions:
-        inside = {spans[place][2] for place in places.of(mention.start, mention.end)}
-        ranks.append(
-            _middle_rank(abs(mention.relevance), sizes, [abs(sums[word]) for word in inside])
-        )
+    for row in mentions:
+        inside = {spans[place][2] for place in places.of(row.start, row.end)}
+        ranks.append(_middle_rank(abs(row.relevance), sizes, [abs(sums[word]) for word in inside]))
     return ranks
 
 
@@ -332,11 +330,9 @@ def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Reg
         return [(region, np.asarray(of, dtype=np.float64)) for region, of in inside]
     return [
         (
-            region,
-            Marked.of(Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)).share(
-                grid
-            ),
+            mark,
+            Marked.of(Evidence(boxes=(mark.box,) if mark.box else (), mask=mark.mask)).share(grid),
         )
-        for region in marked
-        if region.box is not None or region.mask is not None
+        for mark in marked
+        if mark.box is not None or mark.mask is not None
     ]

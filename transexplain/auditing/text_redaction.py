@@ -348,11 +348,7 @@ def without_texts(
         rename: what becomes of such a name.
     """
     counted = ShardAggregate()
-    texts = [
-        attribution
-        for attribution in attributions
-        if not isinstance(attribution.features, PatchGrid)
-    ]
+    texts = [row for row in attributions if not isinstance(row.features, PatchGrid)]
     if texts and outcomes:
         counted.add(outcomes[0], texts)
     content = {**aggregate, "words": counted.to_json()["words"]}
@@ -499,12 +495,10 @@ class Guard:
             return item_failure
         return replace(item_failure, message=self.blind.message(item_failure.message))
 
-    def _mention(self, mention: Mention) -> Mention:
-        entity = (
-            self.blind.entity(mention.entity) if mention.group in self.marked else mention.entity
-        )
-        surface = self.blind.surface(mention.item_id, mention.surface, (mention.start, mention.end))
-        return replace(mention, entity=entity, surface=surface)
+    def _mention(self, row: Mention) -> Mention:
+        entity = self.blind.entity(row.entity) if row.group in self.marked else row.entity
+        surface = self.blind.surface(row.item_id, row.surface, (row.start, row.end))
+        return replace(row, entity=entity, surface=surface)
 
     def _score(self, metric_score: MetricScore) -> MetricScore:
         reason = self.blind.message(metric_score.reason) if metric_score.reason else ""

@@ -110,9 +110,7 @@ def _tied_span(
 def _span(attributions: Sequence[Attribution]) -> tuple[int, int] | None:
     """The characters of the answer that was found, by what is explained of it."""
     places = (
-        explained_characters(attribution.notes)
-        for attribution in attributions
-        if attribution.target.startswith(_FOUND)
+        explained_characters(row.notes) for row in attributions if row.target.startswith(_FOUND)
     )
     return next((place for place in places if place is not None), None)
 
@@ -204,9 +202,7 @@ def differences(
     moved = repeat.outcome.predicted != outcome.predicted
     if moved and not tied:
         yield f"predicted {repeat.outcome.predicted!r}, stored {outcome.predicted!r}"
-    again = {
-        (attribution.target, attribution.rank): attribution for attribution in repeat.attributions
-    }
+    again = {(row.target, row.rank): row for row in repeat.attributions}
     kept = {(attribution.target, attribution.rank): attribution for attribution in stored}
     if again.keys() != kept.keys() and (floors is None or not tied):
         yield f"{len(again)} attributions, stored {len(kept)}"

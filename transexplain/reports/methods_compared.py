@@ -88,14 +88,10 @@ def _row(compared: Compared, picture: Any | None, palette: str) -> dict[str, Any
     }
 
 
-def _notes(attributions: Sequence[Attribution]) -> list[str]:
+def _notes(rows: Sequence[Attribution]) -> list[str]:
     """Return what holds of every class, then what holds of one, with its name."""
-    shared = [
-        note for note in attributions[0].notes if all(note in each.notes for each in attributions)
-    ]
-    single = [
-        f"{a.class_name}: {note}" for a in attributions for note in a.notes if note not in shared
-    ]
+    shared = [note for note in rows[0].notes if all(note in each.notes for each in rows)]
+    single = [f"{a.class_name}: {note}" for a in rows for note in a.notes if note not in shared]
     return [*dict.fromkeys([*shared, *single])]
 
 

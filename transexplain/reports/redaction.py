@@ -70,9 +70,7 @@ class Redactor:
     def within(self, value: Any) -> Any:
         """Return what is published of a record, or of a tuple or mapping of records."""
         if isinstance(value, tuple):
-            return tuple(
-                published for published in map(self.within, value) if published is not None
-            )
+            return tuple(part for part in map(self.within, value) if part is not None)
         if isinstance(value, Mapping):
             return {key: self.within(entry) for key, entry in value.items()}
         return None if value is None else self.record(value)

@@ -180,9 +180,7 @@ class SeenTotals:
 
     def add(self, attributions: Sequence[Attribution]) -> None:
         """Count attributions; raises ValueError where a logit is not finite."""
-        keys, kinds = numbered(
-            [(attribution.target, attribution.class_name) for attribution in attributions]
-        )
+        keys, kinds = numbered([(row.target, row.class_name) for row in attributions])
         logits = np.array([attribution.logit for attribution in attributions], dtype=np.float64)
         wrong = np.flatnonzero(~np.isfinite(logits))
         if len(wrong):
@@ -252,11 +250,7 @@ class GapTotals:
 
         Raises ValueError where a gap is not finite.
         """
-        gaps = [
-            attribution.ledger.relative_gap
-            for attribution in attributions
-            if attribution.ledger is not None
-        ]
+        gaps = [row.ledger.relative_gap for row in attributions if row.ledger is not None]
         if not all(map(isfinite, gaps)):
             raise ValueError("the gap of a ledger is not finite")
         if gaps:

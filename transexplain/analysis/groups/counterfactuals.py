@@ -154,10 +154,7 @@ def counterfactual_table(
 
 def observations_to_json(observations: Iterable[Observation]) -> list[dict[str, Any]]:
     """As JSON holds them, in one order whatever they came in."""
-    return [
-        {**asdict(observation), "log_odds": list(observation.log_odds)}
-        for observation in sorted(observations)
-    ]
+    return [{**asdict(row), "log_odds": list(row.log_odds)} for row in sorted(observations)]
 
 
 def observations_from_json(content: Iterable[Mapping[str, Any]]) -> list[Observation]:

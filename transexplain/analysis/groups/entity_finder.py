@@ -118,11 +118,7 @@ def column_group(column: str, value: str) -> str:
 def whole_families(plan: AuditPlan) -> tuple[str, ...]:
     """The families whose groups are of whole items: columns of the metadata, and their meetings."""
     columns = plan.matching.columns
-    met = (
-        crossed_family(intersection)
-        for intersection in plan.intersections
-        if set(intersection) <= set(columns)
-    )
+    met = (crossed_family(pair) for pair in plan.intersections if set(pair) <= set(columns))
     return (*columns, *met)
 
 
@@ -162,9 +158,7 @@ class EntityFinder:
         self._matcher = matcher_of(plan.groups, plan.matching)
         self._groups = {group.name for group in plan.groups}
         columns = plan.matching.columns
-        met = (
-            intersection for intersection in plan.intersections if set(intersection) <= set(columns)
-        )
+        met = (pair for pair in plan.intersections if set(pair) <= set(columns))
         self._columns = (*((column,) for column in columns), *met)
         self._recogniser = recogniser_of(plan.recogniser) if plan.recogniser else None
         self._read: dict[str, list[Recognised]] = {}
@@ -179,9 +173,7 @@ class EntityFinder:
             return [None for _ in texts]
         known = list(dict.fromkeys(text for text in texts if text is not None))
         read = dict(zip(known, self._recogniser.entities_of(known), strict=True))
-        errors = {
-            text: entities for text, entities in read.items() if isinstance(entities, ItemError)
-        }
+        errors = {text: names for text, names in read.items() if isinstance(names, ItemError)}
         self._read |= {
             text: entities for text, entities in read.items() if not isinstance(entities, ItemError)
         }

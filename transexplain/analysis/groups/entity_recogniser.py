@@ -114,15 +114,11 @@ class Recogniser:
         return sorted(entities)
 
 
-def _fits(recognised: Recognised, text: str) -> bool:
+def _fits(entity: Recognised, text: str) -> bool:
     # bool is an int in Python, but no position in a text
-    places = type(recognised.start) is int and type(recognised.end) is int
-    named = (
-        isinstance(recognised.type, str)
-        and recognised.type != ""
-        and isinstance(recognised.entity, str)
-    )
-    return places and named and 0 <= recognised.start < recognised.end <= len(text)
+    places = type(entity.start) is int and type(entity.end) is int
+    named = isinstance(entity.type, str) and entity.type != "" and isinstance(entity.entity, str)
+    return places and named and 0 <= entity.start < entity.end <= len(text)
 
 
 def group_of(type_: str) -> str:

@@ -210,14 +210,10 @@ def planted(
             f"a planted difference of {difference} cannot be; give a positive number in the unit"
         )
     references = rules.references(cells)
-    compared = [
-        comparison for cell in cells for comparison in _comparisons(cell, rules, references)
-    ]
+    compared = [row for cell in cells for row in _comparisons(cell, rules, references)]
     if not compared:
         return ()
-    beside = np.array(
-        [comparison.p_values(range(lexicons), 0.0, _BESIDE)[1] for comparison in compared]
-    )
+    beside = np.array([row.p_values(range(lexicons), 0.0, _BESIDE)[1] for row in compared])
     turns = generator("planted", rules.seed).permutation(len(compared))
     hits = [(0, 0) for _ in SIZES]
     for place, number in enumerate(turns):

@@ -139,9 +139,7 @@ def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
         _compare(cell, group, references[group], rules) for cell in cells for group in cell.groups
     ]
     p = adjusted([comparison.row.p for comparison in compared], rules.correction)
-    return [
-        _judged(comparison, value, rules) for comparison, value in zip(compared, p, strict=True)
-    ]
+    return [_judged(row, value, rules) for row, value in zip(compared, p, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,7 @@ def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion
 def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
     """Return whether both sides have regions in enough pictures."""
     sides = [
-        {region.document for region in regions if (region.group == group) == side}
-        for side in (0, 1)
+        {mark.document for mark in regions if (mark.group == group) == side} for side in (0, 1)
     ]
     return min(map(len, sides)) >= fewest
 
@@ -129,9 +128,7 @@ class _Compared:
     ) -> None:
         self.regions, self.classes, self.practical = regions, classes, practical
         self.left = np.array([region.group == group for region in regions])
-        clusters = [
-            (region.cluster, None if region.cluster else region.document) for region in regions
-        ]
+        clusters = [(mark.cluster, None if mark.cluster else mark.document) for mark in regions]
         names, self.cluster = numbered(clusters)
         self.clusters = len(names)
         self.pictures = len({region.document for region in regions})

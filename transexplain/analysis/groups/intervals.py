@@ -265,9 +265,7 @@ class Share:
         return Rate(count=self.count, total=self.total, interval=self.interval())
 
 
-def _effective(
-    sizes: Iterable[tuple[int, int]], alone: int, counted_alone: int, share: float
-) -> float:
+def _effective(sizes: Iterable[tuple[int, int]], alone: int, single: int, share: float) -> float:
     """The number of independent items with as much information as these clusters and single
     items.
     """
@@ -276,7 +274,7 @@ def _effective(
     if share in (0.0, 1.0):  # nothing varies, so assume that answers within a cluster are equal
         return total * total / (alone + sum(items * items for items, _ in pairs))
     number = alone + len(pairs)
-    squares = counted_alone * (1 - share) ** 2 + (alone - counted_alone) * share**2
+    squares = single * (1 - share) ** 2 + (alone - single) * share**2
     squares += sum((counted - share * items) ** 2 for items, counted in pairs)
     if number < 2 or squares == 0.0:
         return float(total)

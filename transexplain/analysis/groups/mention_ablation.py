@@ -59,11 +59,9 @@ def ablations_of(ablations: Iterable[MentionAblation]) -> Ablations | None:
     """One row per (target, class, group), sorted by these; None without any ablation."""
     by_key: dict[tuple[str, str, str], list[MentionAblation]] = {}
     items: dict[str, bool] = {}
-    for ablation in sorted(ablations):
-        by_key.setdefault((ablation.target, ablation.class_name, ablation.group), []).append(
-            ablation
-        )
-        items[ablation.item_id] = ablation.flipped
+    for row in sorted(ablations):
+        by_key.setdefault((row.target, row.class_name, row.group), []).append(row)
+        items[row.item_id] = row.flipped
     if not items:
         return None
     rows = tuple(_row(key, by_key[key]) for key in sorted(by_key))

@@ -334,10 +334,8 @@ def candidate_table(
     """
     pairs: defaultdict[tuple[str, str], dict[str, dict[bool, Observation]]]
     pairs = defaultdict(lambda: defaultdict(dict))
-    for observation in sorted(observations):
-        pairs[observation.group, observation.entity][observation.document][observation.own] = (
-            observation
-        )
+    for row in sorted(observations):
+        pairs[row.group, row.entity][row.document][row.own] = row
     rows = []
     for word in check.candidates if check else ():
         texts = [
@@ -371,9 +369,7 @@ def _line(word: CandidateWord) -> str:
 def _effects(
     texts: Sequence[tuple[Observation, Observation]], answers: Sequence[Answer]
 ) -> Iterator[CandidateEffect]:
-    clusters = [
-        (observed.cluster, None if observed.cluster else observed.document) for observed, _ in texts
-    ]
+    clusters = [(pair.cluster, None if pair.cluster else pair.document) for pair, _ in texts]
     for number, answer in enumerate(answers):
         values = [(observed.log_odds[number], other.log_odds[number]) for observed, other in texts]
         effect = _mean([a - b for a, b in values], clusters)

@@ -174,19 +174,13 @@ class ShardAggregate:
         """
         self.items += len(outcomes)
         self.truncated += sum(outcome_.truncated for outcome_ in outcomes)
-        self.predictions.merge(
-            Counter((outcome_.label, outcome_.predicted) for outcome_ in outcomes)
-        )
+        self.predictions.merge(Counter((row.label, row.predicted) for row in outcomes))
         if self.repeats is not None:
             for outcome in outcomes:
                 if outcome.text is not None:
                     self.repeats.add(outcome.text)
         self.seen.add(attributions)
-        pictures = [
-            attribution
-            for attribution in attributions
-            if isinstance(attribution.features, PatchGrid)
-        ]
+        pictures = [row for row in attributions if isinstance(row.features, PatchGrid)]
         texts = [
             attribution
             for attribution in attributions
@@ -317,9 +311,7 @@ class ShardAggregate:
             )
 
     def _add_texts(self, attributions: Sequence[Attribution]) -> None:
-        keys, kinds = numbered(
-            [(attribution.target, attribution.class_name) for attribution in attributions]
-        )
+        keys, kinds = numbered([(row.target, row.class_name) for row in attributions])
         batch = TextBatch.join(attributions)
         _check_finite(batch.relevance, attributions)
         tables = [self._words.setdefault(key, ExactTable()) for key in keys]
@@ -330,10 +322,7 @@ class ShardAggregate:
 
     def _add_images(self, attributions: Sequence[Attribution]) -> None:
         keys, kinds = numbered(
-            [
-                (attribution.target, attribution.class_name, *attribution.relevance.shape)
-                for attribution in attributions
-            ]
+            [(row.target, row.class_name, *row.relevance.shape) for row in attributions]
         )
         for number, key in enumerate(keys):
             chosen = np.flatnonzero(kinds == number).tolist()

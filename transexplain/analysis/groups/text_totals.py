@@ -45,9 +45,7 @@ class TextBatch:
             of=np.repeat(np.arange(len(tokens)), lengths),
             words=np.concatenate([token.words for token in tokens]),
             special=np.concatenate([token.special for token in tokens]),
-            relevance=np.concatenate(
-                [attribution.relevance for attribution in attributions], dtype=np.float64
-            ),
+            relevance=np.concatenate([row.relevance for row in attributions], dtype=np.float64),
         )
 
 

@@ -393,7 +393,5 @@ def _read(db: Database, run_id: str, target: str, class_name: str, draw: ClassSa
     attributions = results.iter_attributions(
         db, run_id, item_ids=draw.of(class_name), target=target
     )
-    sample = gather(
-        attribution for attribution in attributions if attribution.class_name == class_name
-    )
+    sample = gather(row for row in attributions if row.class_name == class_name)
     return read(sample, target, class_name, draw.counts[class_name], draw.seed)

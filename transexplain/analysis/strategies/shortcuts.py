@@ -151,8 +151,7 @@ def shares(grids: _Floats) -> _Floats:
     positive = np.clip(grids, 0.0, None)
     totals = positive.sum(axis=(1, 2))
     inside = [
-        positive[:, region.rows, region.cols].sum(axis=(1, 2))
-        for region in regions(*grids.shape[1:])
+        positive[:, mark.rows, mark.cols].sum(axis=(1, 2)) for mark in regions(*grids.shape[1:])
     ]
     if not inside:
         return np.zeros((len(grids), 0))
@@ -197,18 +196,15 @@ def evidence(
     return tested
 
 
-def _tested_region(region_evidence: RegionEvidence, size: int) -> RegionEvidence:
+def _tested_region(region: RegionEvidence, size: int) -> RegionEvidence:
     out = (
         size >= FEWEST
-        and region_evidence.adjusted_p is not None
-        and region_evidence.elsewhere is not None
-        and region_evidence.adjusted_p <= LEVEL
-        and region_evidence.share
-        >= max(
-            LARGE, TIMES_AREA * region_evidence.area, TIMES_ELSEWHERE * region_evidence.elsewhere
-        )
+        and region.adjusted_p is not None
+        and region.elsewhere is not None
+        and region.adjusted_p <= LEVEL
+        and region.share >= max(LARGE, TIMES_AREA * region.area, TIMES_ELSEWHERE * region.elsewhere)
     )
-    return replace(region_evidence, stands_out=out)
+    return replace(region, stands_out=out)
 
 
 def _p_values(inside: _Floats, rest: _Floats, rng: np.random.Generator) -> list[float | None]:

@@ -158,8 +158,7 @@ def refuse(disparities: Sequence[Disparity]) -> None:
     if not disparities:
         return
     lines = "\n".join(
-        f"  {disparity.what}: {disparity.before} before, {disparity.after} after"
-        for disparity in disparities
+        f"  {gap.what}: {gap.before} before, {gap.after} after" for gap in disparities
     )
     raise ConfigurationError(
         f"these runs cannot be compared; they differ in more than the model:\n{lines}\n"
@@ -639,13 +638,11 @@ def _counted(attributions: Sequence[Attribution]) -> dict[tuple[str, str, object
     """Explanations by target, class, and the characters that are found, or else their number."""
     numbers: Counter[tuple[str, str]] = Counter()
     keyed: dict[tuple[str, str, object], Attribution] = {}
-    for attribution in attributions:
-        number = numbers[attribution.target, attribution.class_name]
-        place = explained_characters(attribution.notes)
-        keyed[attribution.target, attribution.class_name, number if place is None else place] = (
-            attribution
-        )
-        numbers[attribution.target, attribution.class_name] += 1
+    for row in attributions:
+        number = numbers[row.target, row.class_name]
+        place = explained_characters(row.notes)
+        keyed[row.target, row.class_name, number if place is None else place] = row
+        numbers[row.target, row.class_name] += 1
     return keyed
 
 

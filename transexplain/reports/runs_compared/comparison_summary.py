@@ -95,11 +95,7 @@ def correlation(value: float) -> str:
 
 def newly(groups: GroupChanges) -> list[Transition]:
     """Groups whose relevance differs from their reference's now and did not, or turned."""
-    return [
-        transition
-        for transition in groups.transitions
-        if transition.after == "difference" and _moved(transition)
-    ]
+    return [move for move in groups.transitions if move.after == "difference" and _moved(move)]
 
 
 def gone(groups: GroupChanges) -> list[Transition]:
@@ -574,11 +570,7 @@ def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ..
         (
             was or "not mentioned",
             tuple(
-                sum(
-                    (transition.before, transition.after) == (was, now)
-                    for transition in transitions
-                )
-                for now in ends
+                sum((move.before, move.after) == (was, now) for move in transitions) for now in ends
             ),
         )
         for was in ends

@@ -179,11 +179,9 @@ def _mentions(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[s
 def _marks(mentions: Iterable[Mention], text: str) -> Iterator[MentionMark]:
     """Each entity once, whatever was explained; a group of whole items has no place in a text."""
     by_place: dict[tuple[int, int], list[Mention]] = {}
-    for mention in mentions:
-        if 0 <= mention.start < mention.end <= len(text) and mention.end - mention.start < len(
-            text
-        ):
-            by_place.setdefault((mention.start, mention.end), []).append(mention)
+    for row in mentions:
+        if 0 <= row.start < row.end <= len(text) and row.end - row.start < len(text):
+            by_place.setdefault((row.start, row.end), []).append(row)
     reached = 0
     for start, end in sorted(by_place, key=lambda place: (place[0], -place[1])):
         if start < reached:

@@ -114,8 +114,7 @@ def group_answers(
         no_rates=_why_no_rates(plan, outcomes),
         kind=_CHANGED[plan.model.modality],
         names={group.name: len(group.terms) for group in plan.groups},
-        templates=bool(checked.observations)
-        and all(observation.template for observation in checked.observations),
+        templates=bool(checked.observations) and all(row.template for row in checked.observations),
         is_number=bool(answers) and all(answer.is_number for answer in answers),
     )
     verdicts = group_verdicts(evidence, references)
@@ -166,9 +165,7 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
 def _check(total: ShardAggregate, answers: int) -> None:
     """Raise ConfigurationError where what was saved has other answers than the plan."""
     checked = total.checked
-    saved = {
-        len(observation.log_odds) for observation in (*checked.observations, *checked.candidates)
-    }
+    saved = {len(row.log_odds) for row in (*checked.observations, *checked.candidates)}
     saved |= total.outcomes.answers
     if saved - {answers}:
         raise ConfigurationError(

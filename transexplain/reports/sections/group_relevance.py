@@ -246,11 +246,7 @@ def _reversals(
     parts = _parts(split.parts, split, redactor)
     shown = {(*key_of(row), part.value) for part in parts for row in part.rows}
     reversals: tuple[Reversal, ...] = redactor.within(
-        tuple(
-            reversal
-            for reversal in value
-            if all((*key_of(reversal), part) in shown for part in reversal.parts)
-        )
+        tuple(turn for turn in value if all((*key_of(turn), part) in shown for part in turn.parts))
     )
     return reversals
 

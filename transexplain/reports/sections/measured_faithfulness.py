@@ -139,22 +139,20 @@ def _books(conservation: Conservation) -> Statement:
     )
 
 
-def _conserved(conservation: Conservation) -> Iterator[Statement]:
+def _conserved(totals: Conservation) -> Iterator[Statement]:
     """Yield whether the relevance of the positions alone sums to the logits."""
-    if conservation.relevance_error is None:
+    if totals.relevance_error is None:
         return
-    holds = "sums" if conservation.relevance_error <= CONSERVED else "does not sum"
+    holds = "sums" if totals.relevance_error <= CONSERVED else "does not sum"
     related = (
-        f", their correlation {conservation.correlation:.2f}"
-        if conservation.correlation is not None
-        else ""
+        f", their correlation {totals.correlation:.2f}" if totals.correlation is not None else ""
     )
-    shares = conservation.size_shares
+    shares = totals.size_shares
     beside = ", ".join(f"{name} {percent(shares[name])}" for name in _ENTRIES if shares.get(name))
     yield Statement(
         kind="fact",
         text=f"The relevance of all positions by itself {holds} to the logit: they differ by "
-        f"{percent(conservation.relevance_error)} of the logit on average{related}"
+        f"{percent(totals.relevance_error)} of the logit on average{related}"
         + (f". Shares of the sizes in the ledgers: {beside}." if beside else "."),
     )
 
