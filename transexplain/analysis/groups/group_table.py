@@ -13,8 +13,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import ndtri
 
 from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import (
@@ -346,6 +344,8 @@ def shrink(means: Sequence[float], variances: Sequence[float]) -> Shrunken:
     the normal-normal model (Efron and Morris 1975). Intervals add the uncertainty of the centre
     (Morris 1983, without the term for the spread's). Raises ValueError for a variance of 0.
     """
+    from scipy.special import ndtri  # slow to import
+
     x, v = np.asarray(means, float), np.asarray(variances, float)
     if np.any(v <= 0.0):
         raise ValueError("a mean without sampling variance cannot be shrunk")
@@ -384,6 +384,8 @@ def mean_variances(
 
 def _paule_mandel(x: _Array, v: _Array) -> float:
     """The variance between entities at which the weighted squares have their expected sum."""
+
+    from scipy.optimize import brentq  # slow to import
 
     def excess(between: float) -> float:
         weights = 1.0 / (v + between)
