@@ -163,31 +163,13 @@ def _evaluation(folder: Path) -> list[str]:
 
 
 def _filing(folder: Path) -> list[str]:
-    from report_samples import explained_text, stored_run
+    from report_samples import APPLICATIONS, applicants, stored_run
 
-    from transexplain.types.plans import ImpactPlan, Scenario
+    from transexplain.types.plans import Scenario
 
-    people = [*[("f", n) for n in range(40)], *[("m", n) for n in range(40)], ("?", 0), ("x", 0)]
-    explained = [
-        explained_text(
-            index,
-            # longer texts have higher scores
-            ("good" if number % 4 < (3 if sex == "m" else 2) else "bad") + " x" * (number % 7),
-            None,
-            meta={"who": sex, "from": "here"},
-        )
-        for index, (sex, number) in enumerate(people)
-    ]
-    plan = ImpactPlan(
-        favourable=("positive",),
-        sex="who",
-        ethnicity="from",
-        unknown=("?",),
-        data_source="Applications of 2025.",
-        exclusion_reason="Too few to say anything.",
-    )
     scenario = Scenario(harm="Women are refused.", threshold="below 0.8", owner="Hiring")
-    return _stored(lambda db: stored_run(db, explained, impact=plan, scenario=(scenario,)), folder)
+    settings = {"impact": APPLICATIONS, "scenario": (scenario,)}
+    return _stored(lambda db: stored_run(db, applicants(), **settings), folder)
 
 
 # ---- audits that are run, by tiny models of random weights --------------------------------------

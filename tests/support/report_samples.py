@@ -23,7 +23,7 @@ from transexplain.types.items import (
     Ledger,
     PatchGrid,
 )
-from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
+from transexplain.types.plans import AuditPlan, DatasetRef, ImpactPlan, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec, MetricScore
 from transexplain.types.tokens import Token
 
@@ -334,3 +334,29 @@ def write_picture(folder: Path, name: str, size: tuple[int, int] = (24, 16)) -> 
     pixels = np.arange(size[0] * size[1] * 3, dtype=np.uint32) * 7 % 256
     Image.fromarray(pixels.astype(np.uint8).reshape(size[1], size[0], 3)).save(path)
     return path
+
+
+#: the filing on `applicants`
+APPLICATIONS = ImpactPlan(
+    favourable=("positive",),
+    sex="who",
+    ethnicity="from",
+    unknown=("?",),
+    data_source="Applications of 2025.",
+    exclusion_reason="Too few to say anything.",
+)
+
+
+def applicants() -> list[Any]:
+    """Of women 2 in 4 are selected, of men 3 in 4; one is of unknown sex, one of a rare one."""
+    people = [*[("f", n) for n in range(40)], *[("m", n) for n in range(40)], ("?", 0), ("x", 0)]
+    return [
+        explained_text(
+            index,
+            # longer texts have higher scores
+            ("good" if number % 4 < (3 if sex == "m" else 2) else "bad") + " x" * (number % 7),
+            None,
+            meta={"who": sex, "from": "here"},
+        )
+        for index, (sex, number) in enumerate(people)
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from gallery import Gallery
-from report_samples import ANNS, BOBS, Visible, explained_text, stored_run
+from report_samples import ANNS, APPLICATIONS, BOBS, Visible, applicants, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports import markdown, model_card
@@ -19,7 +19,7 @@ from transexplain.reports.sections.item_fates import FailureExample, FailureKind
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import DatasetRef, ImpactPlan, ModelRef, Scenario
+from transexplain.types.plans import DatasetRef, ModelRef, Scenario
 
 HOSTILE = "a|b `c` <img src=x onerror=alert(1)> **d** [e](http://f) @everyone"
 
@@ -124,30 +124,10 @@ def test_an_evaluation_has_no_explanations(db: Database, tmp_path: Any, form: st
 
 
 WRITTEN = "a|b <img src=x> **d** [e](http://f) @everyone"
-PLAN = ImpactPlan(
-    favourable=("positive",),
-    sex="who",
-    ethnicity="from",
-    unknown=("?",),
-    data_source="Applications of 2025.",
-    exclusion_reason="Too few to say anything.",
-)
 
 
 def run_of(db: Database, **settings: Any) -> str:
-    """Of women 2 in 4 are selected, of men 3 in 4; one is of unknown sex."""
-    people = [*[("f", n) for n in range(40)], *[("m", n) for n in range(40)], ("?", 0), ("x", 0)]
-    explained = [
-        explained_text(
-            index,
-            # longer texts have higher scores
-            ("good" if number % 4 < (3 if sex == "m" else 2) else "bad") + " x" * (number % 7),
-            None,
-            meta={"who": sex, "from": "here"},
-        )
-        for index, (sex, number) in enumerate(people)
-    ]
-    return stored_run(db, explained, **{"impact": PLAN, **settings})
+    return stored_run(db, applicants(), **{"impact": APPLICATIONS, **settings})
 
 
 def text_of(db: Database, run: str, form: str, **options: Any) -> str:
@@ -187,12 +167,12 @@ def test_a_run_without_categories_says_what_to_write(db: Database) -> None:
     ):
         export(db, run_of(db, impact=None), "local-law-144", None)
     with pytest.raises(ConfigurationError, match="no item is explained yet"):
-        export(db, stored_run(db, [], impact=PLAN), "local-law-144", None)
+        export(db, stored_run(db, [], impact=APPLICATIONS), "local-law-144", None)
 
 
 @pytest.mark.parametrize("form", ["local-law-144", "annex-iv", "model-card"])
 def test_what_people_wrote_is_neither_markup_nor_html(db: Database, form: str) -> None:
-    plan = replace(PLAN, data_source=WRITTEN, data_date=WRITTEN, exclusion_reason=WRITTEN)
+    plan = replace(APPLICATIONS, data_source=WRITTEN, data_date=WRITTEN, exclusion_reason=WRITTEN)
     explained = [
         explained_text(number, "good", None, meta={"who": WRITTEN, "from": WRITTEN})
         for number in range(3)
